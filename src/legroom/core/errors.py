@@ -1,0 +1,61 @@
+"""Every error legroom raises on purpose.
+
+    LegroomError
+    ├── CannotFit          the training does not fit, even at one sample at a time
+    ├── OutOfMemory        memory ran out where legroom can't repeat the work
+    ├── BadBudget          a size or a limit that can't be used, or comes too late
+    ├── SnapshotError      a snapshot that can't be written or trusted
+    └── UnsupportedModel   something legroom can't guard, estimate or plan for
+
+Each message says what was wrong, what was received, what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadBudget",
+    "CannotFit",
+    "LegroomError",
+    "OutOfMemory",
+    "SnapshotError",
+    "UnsupportedModel",
+]
+
+
+class LegroomError(Exception):
+    """Base of all errors that legroom raises on purpose."""
+
+
+class CannotFit(LegroomError):
+    """The training does not fit in the budget, even at one sample at a time.
+
+    The weights are as they were before the step that was tried.
+
+    Args:
+        message: The whole explanation, for people.
+        needed_bytes: What one sample needs, where it is known.
+        budget_bytes: What there was, where it is known.
+    """
+
+    def __init__(
+        self, message: str, *, needed_bytes: int | None = None, budget_bytes: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.budget_bytes = budget_bytes
+
+
+class OutOfMemory(LegroomError):
+    """Memory ran out in a place that legroom can't repeat with less."""
+
+
+class BadBudget(LegroomError, ValueError):
+    """A size that can't be read, can't be used here, or comes too late."""
+
+
+class SnapshotError(LegroomError):
+    """A snapshot could not be written, or what was read can't be trusted."""
+
+
+class UnsupportedModel(LegroomError):
+    """A model or step that this function of legroom can't work with."""

@@ -1,0 +1,122 @@
+"""Records: frozen dataclasses that go to JSON and back, and show themselves.
+
+A record is what one floor hands to another, and what is kept on disk. Its JSON carries the
+record's kind and version, so that a reader can refuse what it does not know instead of guessing.
+How a record looks is no business of its own: ``report`` registers a renderer here, and the
+record's ``__rich__`` and ``_repr_html_`` ask it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+__all__ = ["Record", "register_renderer"]
+
+R = TypeVar("R", bound="Record")
+
+_renderers: dict[tuple[type[Record], str], Callable[[Any], Any]] = {}
+
+
+def register_renderer(
+    kind: type[Record], medium: str, render: Callable[[Any], Any]
+) -> None:
+    """Say how records of a kind are shown in a medium, ``"rich"`` or ``"html"``."""
+    _renderers[kind, medium] = render
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Base of all records. Subclasses are frozen dataclasses and may raise ``VERSION``."""
+
+    VERSION: ClassVar[int] = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON types, with its kind and version in front."""
+        return {
+            "kind": type(self).__name__,
+            "version": self.VERSION,
+            **{field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)},
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The record as one JSON document."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls: type[R], data: dict[str, Any]) -> R:
+        """Read what :meth:`to_dict` wrote.
+
+        Raises:
+            ValueError: If it is another kind or version of record, or fields are missing.
+        """
+        kind, version = data.get("kind"), data.get("version")
+        if kind != cls.__name__ or version != cls.VERSION:
+            raise ValueError(
+                f"Expected a {cls.__name__} of version {cls.VERSION}. "
+                f"Received: kind={kind!r}, version={version!r}"
+            )
+        hints = typing.get_type_hints(cls)
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            if field.name in data:
+                values[field.name] = _typed(data[field.name], hints[field.name])
+            elif (
+                field.default is dataclasses.MISSING
+                and field.default_factory is dataclasses.MISSING
+            ):
+                raise ValueError(f"A {cls.__name__} without its field {field.name!r}.")
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls: type[R], text: str) -> R:
+        """Read what :meth:`to_json` wrote."""
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"Expected a JSON object. Received: {type(data).__name__}")
+        return cls.from_dict(data)
+
+    def __rich__(self) -> Any:
+        return self._render("rich") or repr(self)
+
+    def _repr_html_(self) -> str | None:
+        return typing.cast("str | None", self._render("html"))
+
+    def _render(self, medium: str) -> Any:
+        for kind in type(self).__mro__:
+            render = _renderers.get((kind, medium))
+            if render is not None:
+                return render(self)
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, float) and value != value:
+        return None  # JSON has no NaN
+    return value
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Turn plain JSON back into the records and tuples that the field's type names."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if value is None:
+        return None
+    if origin in (typing.Union, types.UnionType):
+        return _typed(value, next(arg for arg in args if arg is not type(None)))
+    if origin is tuple:
+        return tuple(_typed(item, args[0]) for item in value)
+    if origin is list:
+        return [_typed(item, args[0]) for item in value]
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return hint.from_dict(value)
+    return value
