@@ -1,0 +1,1 @@
+"""What memory there is: the host's, the cgroup's, the GPUs', and who else holds it."""

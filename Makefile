@@ -1,0 +1,59 @@
+# Everything from a bare clone with Python >= 3.10 and pip: the first call makes .venv, later ones
+# use it. `make` alone lists what there is.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Where TensorFlow has no CPU-only package, the plain one is the same.
+TENSORFLOW ?= $(if $(filter Darwin,$(shell uname)),tensorflow,tensorflow-cpu)
+# For example: make test ARGS="-k journal -x"
+ARGS ?=
+READY := $(VENV)/.legroom-ready
+
+.PHONY: help test test-long lint format demo bench venv clean
+
+help:
+	@echo "make demo       the same script, plain and under legroom, in the same little memory"
+	@echo "make test       lint, types, import directions and the tests"
+	@echo "make test-long  the tests that take long"
+	@echo "make bench      what legroom costs, in ratios"
+	@echo "make lint       lint, types and import directions only"
+	@echo "make format     format and sort imports"
+	@echo "make clean      remove .venv and caches"
+
+test: lint
+	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: $(READY)
+	@$(BIN)/python -m pytest -m long $(ARGS)
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+demo: $(READY)
+	@$(BIN)/legroom demo $(ARGS)
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+venv: $(READY)
+
+# pip is renewed first: dependency groups need pip 25.1.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "legroom needs Python 3.10 or newer: make PYTHON=python3.11 …" >&2; exit 1; }
+	@echo "Preparing $(VENV) with $(TENSORFLOW) and the tools (once, a minute or two) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	    --build-constraint constraints.txt --editable . --group dev $(TENSORFLOW)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,99 @@
+"""Train any Keras model in the memory you have.
+
+Public names are loaded when they are first used, so that ``import legroom`` costs nothing and
+imports no framework: a script may import legroom before it sets up TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legroom.core.errors import (
+        BadBudget,
+        CannotFit,
+        LegroomError,
+        OutOfMemory,
+        SnapshotError,
+        UnsupportedModel,
+    )
+    from legroom.guard import fit, guard, install, limit, step
+    from legroom.report.run import RunReport
+
+    __version__: str
+
+__all__ = [
+    "BadBudget",
+    "CannotFit",
+    "LegroomError",
+    "OutOfMemory",
+    "RunReport",
+    "SnapshotError",
+    "UnsupportedModel",
+    "__version__",
+    "fit",
+    "guard",
+    "install",
+    "limit",
+    "load_ipython_extension",
+    "step",
+]
+
+_HOMES = {
+    "BadBudget": "legroom.core.errors",
+    "CannotFit": "legroom.core.errors",
+    "LegroomError": "legroom.core.errors",
+    "OutOfMemory": "legroom.core.errors",
+    "RunReport": "legroom.report.run",
+    "SnapshotError": "legroom.core.errors",
+    "UnsupportedModel": "legroom.core.errors",
+    "fit": "legroom.guard",
+    "guard": "legroom.guard",
+    "install": "legroom.guard",
+    "limit": "legroom.guard",
+    "step": "legroom.guard",
+}
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """What ``%load_ext legroom`` calls: every Keras model of the notebook is guarded from now on."""
+    del ipython  # nothing is added to the shell itself
+    importlib.import_module("legroom.guard").install()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Reading the metadata takes longer than all the rest of the import.
+        from importlib.metadata import version
+
+        value: Any = version("legroom")
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'legroom' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Legroom(types.ModuleType):
+    """The module's own type, for functions that are named like the floor they live on.
+
+    ``legroom.guard`` is a function to users and a package on disk. Python binds a package to its
+    parent's name when the package is first imported, by anyone, and the function would turn into a
+    module in the user's hands. Here the function keeps the name; the package is still reached by
+    ``from legroom.guard import …``.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Legroom
