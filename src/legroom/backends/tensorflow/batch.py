@@ -1,0 +1,74 @@
+"""Batches as Keras hands them over: nested structures of tensors that share their first axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+__all__ = ["as_tensors", "batch_size", "concatenate", "leading", "slice_batch", "slice_bounds"]
+
+
+def as_tensors(data: Any) -> Any:
+    """Arrays as tensors, so that a slice of them is a tensor of a known shape."""
+    return tree.map_structure(
+        lambda leaf: tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, data
+    )
+
+
+def leading(leaf: Any) -> int | None:
+    """The length of a leaf's first axis; None for scalars and for what is no tensor."""
+    if isinstance(leaf, tf.RaggedTensor):
+        return int(leaf.nrows())
+    shape = getattr(leaf, "shape", None)
+    if shape is None or len(shape) == 0 or shape[0] is None:
+        return None
+    return int(shape[0])
+
+
+def batch_size(data: Any) -> int | None:
+    """The number of samples in a batch; None where its leaves do not share one."""
+    sizes = {leading(leaf) for leaf in tree.flatten(data) if leaf is not None}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def slice_bounds(samples: int, slice_size: int) -> list[tuple[int, int]]:
+    """Where the slices of a batch begin and end; all but the last have the full size."""
+    return [
+        (start, min(start + slice_size, samples)) for start in range(0, samples, slice_size)
+    ]
+
+
+def slice_batch(data: Any, start: int, stop: int, samples: int) -> Any:
+    """The samples from start to stop of every leaf that has `samples` of them.
+
+    Other leaves (scalars, tables) are passed whole.
+    """
+
+    def cut(leaf: Any) -> Any:
+        if leaf is None or leading(leaf) != samples:
+            return leaf
+        if isinstance(leaf, tf.SparseTensor):
+            shape = leaf.shape.as_list()
+            begin = [start] + [0] * (len(shape) - 1)
+            return tf.sparse.slice(leaf, begin, [stop - start, *shape[1:]])
+        if isinstance(leaf, tf.Tensor):
+            # Where the batch lies in host memory only the slice should travel to the device.
+            with tf.device(leaf.device):
+                return leaf[start:stop]
+        return leaf[start:stop]
+
+    return tree.map_structure(cut, data)
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Per-sample results of the slices, put together again."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, tf.SparseTensor):
+        return tf.sparse.concat(0, list(parts))
+    return tf.concat(list(parts), axis=0)

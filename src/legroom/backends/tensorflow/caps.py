@@ -1,0 +1,64 @@
+"""Hard caps on TensorFlow's device memory that must be set before TensorFlow starts.
+
+On a CPU TensorFlow takes its memory from the system without a limit. With these variables the CPU
+device uses the same allocator as a GPU does, with a limit, so that running out of memory is an
+exception that can be caught. oneDNN has to go for that: with it, running out ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+
+from legroom.core.errors import BadBudget
+from legroom.core.units import format_bytes
+
+__all__ = ["MEMORY_VARIABLE", "cap_environment", "capped_bytes", "uses_gpu"]
+
+MEMORY_VARIABLE = "LEGROOM_MEMORY"
+
+# TensorFlow's own start (constants, the first kernels' scratch) needs some of this; below it
+# nothing can be trained and the allocator's messages only confuse.
+_SMALLEST = 32 * 2**20
+
+
+def uses_gpu() -> bool:
+    """Whether TensorFlow, when it starts, will find a GPU here (judged without starting it)."""
+    from legroom.machine.gpu import list_gpus
+
+    return bool(list_gpus())
+
+
+def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str, str]:
+    """The environment that caps the device of a process about to start.
+
+    Args:
+        limit_bytes: The cap.
+        keep_onednn: Keep oneDNN on a CPU. It is about twice as fast, and running out of memory
+            then ends the process instead of raising.
+
+    Raises:
+        BadBudget: If TensorFlow can't work with so little.
+    """
+    if limit_bytes < _SMALLEST:
+        raise BadBudget(
+            f"TensorFlow itself needs more than {format_bytes(limit_bytes)} to start. "
+            f"Give at least {format_bytes(_SMALLEST)}."
+        )
+    variables = {MEMORY_VARIABLE: str(limit_bytes)}
+    if uses_gpu():
+        return variables  # the limit is set on the logical device, once TensorFlow is imported
+    megabytes = str(max(1, limit_bytes // 2**20))
+    variables |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": megabytes}
+    if keep_onednn:
+        variables |= {"TF_MKL_ALLOC_MAX_BYTES": str(limit_bytes)}
+    else:
+        variables |= {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    return variables
+
+
+def capped_bytes() -> int | None:
+    """The cap this process was started with, if any."""
+    value = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
+    if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC") in ("1", "true") and value:
+        return int(value) * 2**20
+    return None

@@ -1,0 +1,242 @@
+"""What a step writes: finding it, holding it back, keeping what was there before.
+
+A step that runs out of memory must leave no trace. In a graph every write is an op on a resource,
+so what a step writes can be read off its graph, whoever wrote the step. Most of it (metrics,
+BatchNorm statistics) feeds nothing that the gradients need: such a write is held back behind a
+barrier, and then a step that fails before the barrier has written nothing. What can't be held
+back (a seed that is drawn twice) is read before the step and put back after a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+__all__ = ["Snapshot", "defer_writes", "logging_writes", "written_handles"]
+
+
+class Snapshot:
+    """Values of variables at one moment, held by reference.
+
+    Reading a variable costs no copy: the value is shared until one side is written, and only then
+    does TensorFlow copy. A snapshot of what the step replaces wholesale is therefore free in time,
+    and costs its bytes only while the step runs.
+    """
+
+    def __init__(self, handles: Iterable[Any]) -> None:
+        self._values = [
+            (handle, gen_resource_variable_ops.read_variable_op(handle, _dtype(handle)))
+            for handle in handles
+        ]
+
+    def restore(self) -> None:
+        """Put every variable back to what it was. Needs no memory: values are shared."""
+        for handle, value in self._values:
+            gen_resource_variable_ops.assign_variable_op(handle, value)
+
+
+def written_handles(graph: Any, *, among: Iterable[Any] | None = None) -> list[Any]:
+    """The variables that a function's graph writes, as the handles it captured.
+
+    Args:
+        graph: The FuncGraph.
+        among: Look at these ops only.
+    """
+    captured = {inside.name: outside for outside, inside in graph.captures}
+    found: dict[int, Any] = {}
+    for op in graph.get_operations() if among is None else among:
+        for resource in _touched(op)[1]:
+            handle = captured.get(resource.name)
+            if handle is not None and _dtype(handle) is not None:
+                found[id(handle)] = handle
+    return list(found.values())
+
+
+def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:
+    """Hold the graph's writes back until the results are finished.
+
+    Called while the graph is still being traced.
+
+    Args:
+        graph: The FuncGraph that is being traced.
+        results: The tensors (gradients) that must be finished before anything is written.
+
+    Returns:
+        The barrier op, which runs when all results are finished, and the handles of the variables
+        that are written before it after all, because the results depend on it.
+    """
+    operations = graph.get_operations()
+    order = _resource_order(operations)
+    needed: set[Any] = set()
+    for result in results:
+        for tensor in tf.nest.flatten(result, expand_composites=True):
+            needed.add(tensor.op)
+    for op in reversed(operations):
+        if op in needed:
+            needed.update(tensor.op for tensor in op.inputs)
+            needed.update(op.control_inputs)
+            needed.update(order.get(op, ()))
+    writes = [op for op in operations if _touched(op)[1]]
+    held = [op for op in writes if op not in needed]
+    following = _following(operations, set(held), order)
+    finished = [tensor for result in results for tensor in _components(result)]
+    # What the held writes will write is computed before the barrier too: past it, nothing but the
+    # writes themselves is left to do, and they need no memory.
+    for op in held:
+        finished.extend(
+            tensor
+            for tensor in op.inputs
+            if tensor.dtype != tf.resource and tensor.op not in following and tensor.op not in held
+        )
+    with tf.control_dependencies(finished):
+        barrier = tf.no_op(name="legroom_barrier")
+    for op in held:
+        op._add_control_input(barrier)
+    early = [op for op in writes if op in needed]
+    return barrier, written_handles(graph, among=early)
+
+
+@contextlib.contextmanager
+def logging_writes() -> Iterator[_WriteLog]:
+    """Remember, in eager execution, what every variable held before its first write."""
+    log = _WriteLog()
+    before, _eager.log = _eager.log, log
+    if before is None:
+        _patch_writes()
+    try:
+        yield log
+    finally:
+        _eager.log = before
+
+
+class _WriteLog:
+    """The old values of all variables written since the log was opened."""
+
+    def __init__(self) -> None:
+        self._old: dict[int, tuple[Any, Any]] = {}
+
+    def note(self, variable: Any) -> None:
+        if id(variable) not in self._old and tf.executing_eagerly():
+            value = gen_resource_variable_ops.read_variable_op(variable.handle, variable.dtype)
+            self._old[id(variable)] = (variable, value)
+
+    @property
+    def written(self) -> list[tuple[Any, Any]]:
+        """The variables written so far, each with the value it had before."""
+        return list(self._old.values())
+
+    def restore(self) -> None:
+        """Put every variable back. State born since then goes back to its first value."""
+        for variable, value in self._old.values():
+            gen_resource_variable_ops.assign_variable_op(variable.handle, value)
+
+    def forget(self) -> None:
+        """Let the old values go: what was written stands."""
+        self._old.clear()
+
+
+class _Eager(threading.local):
+    log: _WriteLog | None = None
+
+
+_eager = _Eager()
+_WRITERS = (
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "scatter_add",
+    "scatter_sub",
+    "scatter_update",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_div",
+    "scatter_nd_add",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+)
+_patched = False
+
+
+def _patch_writes() -> None:
+    global _patched
+    if _patched:
+        return
+    _patched = True
+    for name in _WRITERS:
+        setattr(BaseResourceVariable, name, _logged(getattr(BaseResourceVariable, name)))
+
+
+def _logged(original: Any) -> Any:
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        log = _eager.log
+        if log is not None:
+            log.note(self)
+        return original(self, *args, **kwargs)
+
+    write.__name__ = original.__name__
+    write.__doc__ = original.__doc__
+    return write
+
+
+def _components(value: Any) -> list[Any]:
+    return [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
+
+
+def _dtype(handle: Any) -> Any:
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or not data.shape_and_type:
+        return None  # a resource that is no variable: an iterator, a table
+    return tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
+
+
+def _touched(op: Any) -> tuple[list[Any], list[Any]]:
+    """The resources an op reads and those it may write."""
+    if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+        return [], []
+    reads, writes = auto_control_deps_utils.get_read_write_resource_inputs(op)
+    return list(reads), list(writes)
+
+
+def _resource_order(operations: list[Any]) -> dict[Any, list[Any]]:
+    """Whom each op will wait for because both touch one resource.
+
+    TensorFlow adds these control edges itself when the trace ends; they have to be known before.
+    """
+    order: dict[Any, list[Any]] = {}
+    last_write: dict[str, Any] = {}
+    reads_since: dict[str, list[Any]] = {}
+    for op in operations:
+        reads, writes = _touched(op)
+        waits: list[Any] = []
+        for resource in (tensor.name for tensor in reads):
+            if resource in last_write:
+                waits.append(last_write[resource])
+            reads_since.setdefault(resource, []).append(op)
+        for resource in (tensor.name for tensor in writes):
+            if resource in last_write:
+                waits.append(last_write[resource])
+            waits.extend(read for read in reads_since.pop(resource, ()) if read is not op)
+            last_write[resource] = op
+        if waits:
+            order[op] = waits
+    return order
+
+
+def _following(operations: list[Any], held: set[Any], order: dict[Any, list[Any]]) -> set[Any]:
+    """All ops that come, directly or not, after one of the held writes."""
+    after: set[Any] = set()
+    behind = held | after
+    for op in operations:  # in the order of creation, so inputs come first
+        before = [*(tensor.op for tensor in op.inputs), *op.control_inputs, *order.get(op, ())]
+        if any(other in behind for other in before):
+            behind.add(op)
+            after.add(op)
+    return after

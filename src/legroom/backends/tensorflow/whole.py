@@ -1,0 +1,259 @@
+"""A step on its whole batch, that happens wholly or not at all.
+
+Three ways to the same result:
+
+*fused*: one function computes the gradients, holds every write back until they are finished, and
+then writes. For models whose state is small: it costs nothing over Keras's own function.
+
+*split*: one function computes the gradients, a second one applies them in units. For large
+models, where computing all new values before writing any would need too much memory.
+
+*kept*: the step as it is, with the old values of all it writes kept until it is through. For steps
+that apply several optimizers in turn, and for optimizers that do more than update each variable.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow.collect import Applied, collecting
+from legroom.backends.tensorflow.commit import Committer, state_bytes, works_in_units
+from legroom.backends.tensorflow.effects import (
+    Snapshot,
+    defer_writes,
+    logging_writes,
+    written_handles,
+)
+
+__all__ = ["EagerStep", "GraphStep", "Traits", "WholeStep"]
+
+# Up to this state a second copy of it costs less than a second function call does.
+_SMALL_STATE = 16 * 2**20
+
+
+class Traits:
+    """How a step is to be traced.
+
+    Args:
+        call: The step, as a function of its data.
+        strategy: The distribution strategy it runs under.
+        eager: Run it without tracing.
+        jit_compile: Compile it with XLA.
+        autograph: Convert its Python control flow, as `tf.function` does for user code.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        *,
+        strategy: Any = None,
+        eager: bool = False,
+        jit_compile: bool | None = None,
+        autograph: bool = False,
+    ) -> None:
+        self.call = call
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.eager = eager
+        self.jit_compile = jit_compile
+        self.autograph = autograph
+
+    def run(self, body: Callable[[Any], Any], data: Any) -> Any:
+        """Run a body in the replica context that Keras would give it."""
+        return self.strategy.run(body, args=(data,))
+
+    def function(self, body: Callable[[Any], Any]) -> Any:
+        """Make a `tf.function` of a body, traced as Keras would trace the step."""
+
+        @tf.autograph.experimental.do_not_convert
+        def step(data: Any) -> Any:
+            return self.run(body, data)
+
+        return tf.function(step, reduce_retracing=True, jit_compile=self.jit_compile or None)
+
+
+class WholeStep:
+    """A step on whole batches, in a graph or eagerly."""
+
+    def __init__(self, traits: Traits) -> None:
+        self._step: Any = EagerStep(traits) if traits.eager else GraphStep(traits)
+
+    def __call__(self, data: Any) -> Any:
+        """Run the step. If it raises out of memory, nothing has happened."""
+        return self._step(data)
+
+    def prepare(self, data: Any) -> Any:
+        """Trace the step for this batch without running it; returns its graph, if it has one."""
+        return self._step.prepare(data)
+
+
+class _SeveralApplies(BaseException):
+    """The step applies more than once: its gradients can't be collected in one go."""
+
+
+class GraphStep:
+    """A traced step on whole batches."""
+
+    def __init__(self, traits: Traits) -> None:
+        self._traits = traits
+        self._function = traits.function(self._fused)
+        self._mode = "fused"
+        self._handles: dict[int, Any] = {}
+        self._committer: Committer | None = None
+        self._commit: Any = None
+        self._seen: dict[int | None, Any] = {}
+
+    def prepare(self, data: Any) -> Any:
+        size = batch.batch_size(data)
+        if size in self._seen:
+            return self._seen[size]
+        try:
+            traced = self._function.get_concrete_function(data)
+        except _SeveralApplies:
+            self._keep()
+            traced = self._function.get_concrete_function(data)
+        if self._mode != "fused":
+            # What is written outlives a failure that comes later: in the commit, or half-way.
+            for handle in written_handles(traced.graph):
+                self._handles[id(handle)] = handle
+        self._seen[size] = traced.graph
+        return traced.graph
+
+    def __call__(self, data: Any) -> Any:
+        self.prepare(data)
+        saved = Snapshot(self._handles.values()) if self._handles else None
+        try:
+            result = self._function(data)
+        except tf.errors.OpError as error:
+            if saved is not None and oom.is_oom(error):
+                saved.restore()
+            raise
+        if self._mode == "split":
+            outputs, gradients = result
+            del result
+            self._apply(gradients, saved)
+            return outputs
+        return result
+
+    def _keep(self) -> None:
+        self._mode = "kept"
+        self._function = self._traits.function(self._traits.call)
+        self._handles.clear()
+        self._seen.clear()
+
+    def _fused(self, data: Any) -> Any:
+        """The body that is traced: collect, hold back, write."""
+        applied = []
+
+        def catch(call: Applied) -> None:
+            if applied or not works_in_units(call.optimizer):
+                raise _SeveralApplies
+            applied.append(call)
+
+        with collecting(catch):
+            outputs = self._traits.call(data)
+        if not applied:
+            raise _SeveralApplies  # nothing to hold the writes back for
+        call = applied[0]
+        graph = tf.compat.v1.get_default_graph()
+        gradients = [gradient for gradient in call.gradients if gradient is not None]
+        barrier, early = defer_writes(graph, gradients)
+        for handle in early:
+            self._handles[id(handle)] = handle
+        if self._committer is None:
+            with tf.init_scope():
+                self._committer = Committer(call.optimizer, call.variables)
+            if state_bytes(call.optimizer, call.variables) > _SMALL_STATE:
+                self._mode = "split"
+                self._commit = self._traits.function(self._committer.update)
+        if self._mode == "split":
+            return outputs, call.gradients
+        self._committer.update_at_once(call.gradients, barrier)
+        return outputs
+
+    def _apply(self, gradients: Any, saved: Snapshot | None) -> None:
+        assert self._committer is not None
+        apply_gradients(self._committer, self._commit, gradients, saved)
+
+
+class EagerStep:
+    """An eager step on whole batches."""
+
+    def __init__(self, traits: Traits) -> None:
+        self._traits = traits
+        self._several = False
+        self._committer: tuple[Any, Committer] | None = None
+
+    def prepare(self, data: Any) -> None:
+        """Nothing to trace."""
+
+    def __call__(self, data: Any) -> Any:
+        if not self._several:
+            try:
+                return self._collected(data)
+            except _SeveralApplies:
+                self._several = True
+        with logging_writes() as log:
+            try:
+                return self._traits.run(self._traits.call, data)
+            except Exception as error:
+                if oom.is_oom(error):
+                    log.restore()
+                raise
+
+    def _collected(self, data: Any) -> Any:
+        applied: list[Applied] = []
+
+        def catch(call: Applied) -> None:
+            if applied or not works_in_units(call.optimizer):
+                raise _SeveralApplies
+            applied.append(call)
+
+        def body(inputs: Any) -> Any:
+            with collecting(catch):
+                return self._traits.call(inputs)
+
+        with logging_writes() as log:
+            try:
+                outputs = self._traits.run(body, data)
+            except BaseException as error:
+                if isinstance(error, _SeveralApplies) or oom.is_oom(error):
+                    log.restore()
+                raise
+        if applied:
+            call = applied.pop()
+            if self._committer is None or self._committer[0] is not call.optimizer:
+                self._committer = (call.optimizer, Committer(call.optimizer, call.variables))
+            committer = self._committer[1]
+            apply_gradients(committer, committer.update, call.gradients, log)
+        return outputs
+
+
+def apply_gradients(committer: Committer, update: Any, gradients: Any, saved: Any) -> None:
+    """Commit gradients; after a failure either nothing is written or all of it is.
+
+    Args:
+        committer: The committer whose progress tells what was written.
+        update: Its `update`, or a function traced from it.
+        gradients: One for each of its variables.
+        saved: What to put back (the step's other writes) if nothing was written.
+    """
+    committer.reset()
+    try:
+        update(gradients)
+        return
+    except Exception as error:
+        if not oom.is_oom(error):
+            raise
+        if committer.done == 0:
+            if saved is not None:
+                saved.restore()
+            raise
+    # Some units are written: the update must be completed. The error is dropped here, outside of
+    # its except block, so that what its traceback holds is free.
+    gc.collect()
+    committer.finish(gradients)
