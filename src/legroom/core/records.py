@@ -22,9 +22,7 @@ R = TypeVar("R", bound="Record")
 _renderers: dict[tuple[type[Record], str], Callable[[Any], Any]] = {}
 
 
-def register_renderer(
-    kind: type[Record], medium: str, render: Callable[[Any], Any]
-) -> None:
+def register_renderer(kind: type[Record], medium: str, render: Callable[[Any], Any]) -> None:
     """Say how records of a kind are shown in a medium, ``"rich"`` or ``"html"``."""
     _renderers[kind, medium] = render
 
