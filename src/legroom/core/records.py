@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -99,8 +100,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, float) and value != value:
-        return None  # JSON has no NaN
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN and no infinity
     return value
 
 

@@ -87,10 +87,9 @@ def test_fields_of_a_later_writer_are_passed_over() -> None:
     assert Leaf.from_dict({"kind": "Leaf", "version": 1, "name": "a", "new": 1}) == Leaf("a")
 
 
-def test_nan_becomes_null() -> None:
-    assert json.loads(Event(name="x", at=0.0, data={"loss": math.nan}).to_json())["data"] == {
-        "loss": None
-    }
+def test_what_json_can_not_say_becomes_null() -> None:
+    event = Event(name="x", data={"losses": [math.nan, math.inf, -math.inf, 1.0]})
+    assert json.loads(event.to_json())["data"] == {"losses": [None, None, None, 1.0]}
 
 
 def test_a_renderer_serves_subclasses_too() -> None:

@@ -1,0 +1,92 @@
+"""The closing table of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TextIO
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from legroom.core.units import format_bytes, format_seconds
+from legroom.report.run import RunReport
+
+__all__ = ["print_table", "run_table"]
+
+_WIDEST = 80
+_MOST_BATCHES = 3
+
+
+def print_table(report: RunReport, stream: TextIO | None = None) -> None:
+    """Print the closing table, to stderr by default; in colour only where that is wanted."""
+    stream = sys.stderr if stream is None else stream
+    if stream is None:
+        return
+    console = Console(file=stream, highlight=False)
+    console.width = min(console.width, _WIDEST)
+    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+        console.print(run_table(report))
+
+
+def run_table(report: RunReport) -> Panel:
+    """A run's report as a table of what a user wants to know first."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("out of memory", _ooms(report))
+    if report.batch_size is not None:
+        table.add_row("batches", Text("\n".join(_batches(report))))
+    if report.peak_bytes is not None:
+        table.add_row("peak", Text(_peak(report.peak_bytes, report.budget_bytes)))
+    table.add_row("samples", _samples(report))
+    return Panel(table, title="legroom", title_align="left", expand=False, padding=(0, 1))
+
+
+def _ooms(report: RunReport) -> Text:
+    if any(event.name == "cannot_fit" for event in report.events):
+        return Text("even one sample at a time did not fit", style="bold red")
+    if not report.ooms:
+        return Text("never")
+    times = "once" if report.ooms == 1 else f"{report.ooms} times"
+    return Text(f"{times}, survived; it cost {format_seconds(report.oom_seconds)}")
+
+
+def _batches(report: RunReport) -> list[str]:
+    """How batches were run, the largest first: a script may train on several sizes."""
+    slices: dict[int, int] = {}
+    for event in report.events:
+        batch = event.data.get("batch_size")
+        if event.name == "plan" and batch is not None:
+            slices[batch] = event.data.get("slice_size", batch)
+        elif event.name == "training_started" and batch is not None:
+            slices.setdefault(batch, batch)
+    if not slices and report.batch_size is not None:
+        slices = {report.batch_size: report.slice_size or report.batch_size}
+    lines = [_batch(batch, size) for batch, size in sorted(slices.items(), reverse=True)]
+    others = len(lines) - _MOST_BATCHES
+    if others > 0:
+        lines[_MOST_BATCHES:] = [f"and {others} other batch size{'s' if others > 1 else ''}"]
+    return lines
+
+
+def _batch(batch: int, size: int) -> str:
+    if size >= batch:
+        return f"{batch}, whole"
+    count = -(-batch // size)
+    return f"{batch} as {count} slices of {'' if batch % size == 0 else 'up to '}{size}"
+
+
+def _peak(peak: int, budget: int | None) -> str:
+    if not budget:
+        return format_bytes(peak)
+    return f"{format_bytes(peak)} of {format_bytes(budget)} ({peak / budget:.0%})"
+
+
+def _samples(report: RunReport) -> Text:
+    seen = f"{report.samples_seen:,}".replace(",", " ")
+    text = Text(f"{seen} seen, ")
+    lost = "none lost" if not report.samples_lost else f"{report.samples_lost} lost"
+    return text.append(lost, style="bold red" if report.samples_lost else "")
