@@ -84,6 +84,7 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
 
             with backend.name_scope(self.name, caller=self):
                 self.build(variables)
+            self.built = True
         catch(Applied(self, gradients, variables))
         return None
 

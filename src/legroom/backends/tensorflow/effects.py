@@ -19,7 +19,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-__all__ = ["Snapshot", "defer_writes", "logging_writes", "written_handles"]
+__all__ = ["Snapshot", "defer_writes", "logging_writes", "unlogged", "written_handles"]
 
 
 class Snapshot:
@@ -38,7 +38,11 @@ class Snapshot:
 
     def restore(self) -> None:
         """Put every variable back to what it was. Needs no memory: values are shared."""
-        for handle, value in self._values:
+        self.restore_first(len(self._values))
+
+    def restore_first(self, count: int) -> None:
+        """Put back the first variables of the snapshot only."""
+        for handle, value in self._values[:count]:
             gen_resource_variable_ops.assign_variable_op(handle, value)
 
 
@@ -108,10 +112,19 @@ def logging_writes() -> Iterator[_WriteLog]:
     """Remember, in eager execution, what every variable held before its first write."""
     log = _WriteLog()
     before, _eager.log = _eager.log, log
-    if before is None:
-        _patch_writes()
+    _patch_writes()
     try:
         yield log
+    finally:
+        _eager.log = before
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Write what no one will want back, past an open log."""
+    before, _eager.log = _eager.log, None
+    try:
+        yield
     finally:
         _eager.log = before
 
@@ -170,8 +183,12 @@ def _patch_writes() -> None:
     if _patched:
         return
     _patched = True
-    for name in _WRITERS:
-        setattr(BaseResourceVariable, name, _logged(getattr(BaseResourceVariable, name)))
+    kinds = [BaseResourceVariable]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+        for name in _WRITERS:
+            if name in vars(kind):  # some subclasses carry their own copy of the method
+                setattr(kind, name, _logged(vars(kind)[name]))
 
 
 def _logged(original: Any) -> Any:

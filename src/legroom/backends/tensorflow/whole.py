@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, collecting
@@ -44,7 +45,8 @@ class Traits:
         strategy: The distribution strategy it runs under.
         eager: Run it without tracing.
         jit_compile: Compile it with XLA.
-        autograph: Convert its Python control flow, as `tf.function` does for user code.
+        spec: The shapes and types of its data, where its source declares them. Keras traces a
+            step for what its input declares, which as a rule leaves the batch's size open.
     """
 
     def __init__(
@@ -54,25 +56,33 @@ class Traits:
         strategy: Any = None,
         eager: bool = False,
         jit_compile: bool | None = None,
-        autograph: bool = False,
+        spec: Any = None,
     ) -> None:
         self.call = call
         self.strategy = strategy or tf.distribute.get_strategy()
         self.eager = eager
         self.jit_compile = jit_compile
-        self.autograph = autograph
+        self.spec = spec
 
     def run(self, body: Callable[[Any], Any], data: Any) -> Any:
         """Run a body in the replica context that Keras would give it."""
         return self.strategy.run(body, args=(data,))
 
-    def function(self, body: Callable[[Any], Any]) -> Any:
+    @property
+    def any_batch_size(self) -> bool:
+        """Whether the step is traced for batches of any size."""
+        leaves = tree.flatten(self.spec) if self.spec is not None and not self.eager else []
+        return any(leaf is not None and leaf.shape.rank and leaf.shape[0] is None for leaf in leaves)
+
+    def function(self, body: Callable[[Any], Any], spec: Any = None) -> Any:
         """Make a `tf.function` of a body, traced as Keras would trace the step."""
 
         @tf.autograph.experimental.do_not_convert
         def step(data: Any) -> Any:
             return self.run(body, data)
 
+        if spec is not None:
+            return tf.function(step, input_signature=[spec], jit_compile=self.jit_compile or None)
         return tf.function(step, reduce_retracing=True, jit_compile=self.jit_compile or None)
 
 
@@ -92,7 +102,7 @@ class WholeStep:
 
 
 class _SeveralApplies(BaseException):
-    """The step applies more than once: its gradients can't be collected in one go."""
+    """An eager step applies more than once: its gradients can't be collected in one go."""
 
 
 class GraphStep:
@@ -100,7 +110,7 @@ class GraphStep:
 
     def __init__(self, traits: Traits) -> None:
         self._traits = traits
-        self._function = traits.function(self._fused)
+        self._function = traits.function(self._fused, traits.spec)
         self._mode = "fused"
         self._handles: dict[int, Any] = {}
         self._committer: Committer | None = None
@@ -108,14 +118,14 @@ class GraphStep:
         self._seen: dict[int | None, Any] = {}
 
     def prepare(self, data: Any) -> Any:
-        size = batch.batch_size(data)
+        size = None if self._traits.spec is not None else batch.batch_size(data)
         if size in self._seen:
             return self._seen[size]
-        try:
-            traced = self._function.get_concrete_function(data)
-        except _SeveralApplies:
+        arguments = () if self._traits.spec is not None else (data,)
+        traced = self._function.get_concrete_function(*arguments)
+        if self._mode == "unfit":
             self._keep()
-            traced = self._function.get_concrete_function(data)
+            traced = self._function.get_concrete_function(*arguments)
         if self._mode != "fused":
             # What is written outlives a failure that comes later: in the commit, or half-way.
             for handle in written_handles(traced.graph):
@@ -141,23 +151,19 @@ class GraphStep:
 
     def _keep(self) -> None:
         self._mode = "kept"
-        self._function = self._traits.function(self._traits.call)
+        self._function = self._traits.function(self._traits.call, self._traits.spec)
         self._handles.clear()
         self._seen.clear()
 
     def _fused(self, data: Any) -> Any:
         """The body that is traced: collect, hold back, write."""
-        applied = []
-
-        def catch(call: Applied) -> None:
-            if applied or not works_in_units(call.optimizer):
-                raise _SeveralApplies
-            applied.append(call)
-
-        with collecting(catch):
+        applied: list[Applied] = []
+        with collecting(applied.append):
             outputs = self._traits.call(data)
-        if not applied:
-            raise _SeveralApplies  # nothing to hold the writes back for
+        if len(applied) != 1 or not works_in_units(applied[0].optimizer):
+            # A trace must run to its end, or variables that it created are never initialised.
+            self._mode = "unfit"
+            return outputs
         call = applied[0]
         graph = tf.compat.v1.get_default_graph()
         gradients = [gradient for gradient in call.gradients if gradient is not None]

@@ -1,0 +1,147 @@
+"""Metrics and results of slices, put together to those of the whole batch.
+
+Keras's own metrics keep sums, and the sums of the slices are those of the batch. A metric that
+computes one number for each batch, or a running mean that is fed each batch's loss, is another
+matter: its updates are held back, put together, and made once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+
+from legroom.backends.tensorflow import batch
+
+__all__ = ["Held", "combine", "holding", "update_held"]
+
+
+class Held:
+    """Updates of metrics that were held back in one slice.
+
+    Attributes:
+        order: Which metric each update is for, as an index.
+        calls: Each update's arguments, and in the same structure their Keras masks (or None).
+        results: Which metric's result a tensor is, by the tensor's identity.
+    """
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.calls: list[Any] = []
+        self.results: dict[int, int] = {}
+
+
+@contextlib.contextmanager
+def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[Held]:
+    """Hold back what is told to these metrics while the context lasts.
+
+    Args:
+        metrics: The metrics.
+        unweighted: Those among them to which each batch counts the same. Keras weights the loss
+            of each output by the batch's static size, which is unknown for most input, and then
+            not at all; a slice's size is always known.
+    """
+    held = Held()
+    with contextlib.ExitStack() as stack:
+        for index, metric in enumerate(metrics):
+            plain = any(metric is other for other in unweighted)
+            stack.enter_context(_shadowed(metric, "update_state", _recorder(held, index, plain)))
+            stack.enter_context(
+                _shadowed(metric, "result", _resulting(held, index, metric.result))
+            )
+        yield held
+
+
+def update_held(
+    metrics: Sequence[Any], order: Sequence[int], slices: Sequence[Any], sizes: Sequence[int]
+) -> None:
+    """Make the updates that the slices held back, each once for the whole batch.
+
+    Args:
+        metrics: The metrics.
+        order: Which of them each update is for.
+        slices: For each slice, its updates' arguments.
+        sizes: The samples in each slice.
+    """
+    shares = [size / sum(sizes) for size in sizes]
+    for position, index in enumerate(order):
+        calls = [calls[position] for calls in slices]
+        leaves = [tree.flatten(call) for call in calls]
+        merged = [
+            _merge([leaf[i] for leaf in leaves], sizes, shares) for i in range(len(leaves[0]))
+        ]
+        arguments, masks = tree.pack_sequence_as(calls[0], merged)
+        tree.map_structure(_mask, arguments, masks)
+        args, kwargs = arguments
+        metrics[index].update_state(*args, **kwargs)
+
+
+def combine(values: Sequence[Any], rule: str, shares: Sequence[float]) -> Any:
+    """Put one result of the slices together: "last", "mean", "sum" or "concat"."""
+    if rule == "last" or values[0] is None:
+        return values[-1]
+    if rule == "concat":
+        return batch.concatenate(values)
+    if rule == "sum":
+        return tf.add_n([tf.convert_to_tensor(value) for value in values])
+    first = tf.convert_to_tensor(values[0])
+    kind = first.dtype if first.dtype.is_floating else tf.float32
+    return tf.add_n(
+        [tf.cast(value, kind) * tf.cast(share, kind) for value, share in zip(values, shares)]
+    )
+
+
+def _recorder(held: Held, index: int, unweighted: bool) -> Callable[..., None]:
+    def update_state(*args: Any, **kwargs: Any) -> None:
+        if unweighted:
+            kwargs.pop("sample_weight", None)
+        held.order.append(index)
+        masks = tree.map_structure(
+            lambda leaf: None if leaf is None else get_keras_mask(leaf), (args, kwargs)
+        )
+        held.calls.append(((args, kwargs), masks))
+
+    return update_state
+
+
+def _resulting(held: Held, index: int, original: Callable[[], Any]) -> Callable[[], Any]:
+    def result() -> Any:
+        value = original()
+        for leaf in tree.flatten(value):
+            held.results[id(leaf)] = index
+        return value
+
+    return result
+
+
+def _merge(values: Sequence[Any], sizes: Sequence[int], shares: Sequence[float]) -> Any:
+    first = values[0]
+    if first is None:
+        return None
+    if all(batch.leading(value) == size for value, size in zip(values, sizes)):
+        return batch.concatenate(values)
+    if len(getattr(first, "shape", ())) == 0:
+        if tf.convert_to_tensor(first).dtype.is_floating:
+            return combine(values, "mean", shares)
+        if all(int(value) == size for value, size in zip(values, sizes)):
+            return sum(sizes)  # the number of samples, as Keras weights the losses of outputs
+    return values[-1]
+
+
+def _mask(value: Any, mask: Any) -> None:
+    if mask is not None:
+        set_keras_mask(value, mask)
+
+
+@contextlib.contextmanager
+def _shadowed(target: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute on one object for a while, past Keras's tracking."""
+    object.__setattr__(target, name, value)
+    try:
+        yield
+    finally:
+        object.__delattr__(target, name)

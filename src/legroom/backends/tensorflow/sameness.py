@@ -1,0 +1,314 @@
+"""Finding out how a step's slices make up the step: a few samples, whole and in two slices.
+
+Nobody can tell from its code whether a hand-written step takes a mean or a sum, or whether a loss
+couples the samples of a batch. So before a step is first sliced it is run, without writing
+anything, on a handful of samples: once whole, once in two slices of unequal size. What agrees
+tells the rule; what agrees under no rule can't be sliced the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow.collect import Applied, collecting
+from legroom.backends.tensorflow.effects import logging_writes
+from legroom.backends.tensorflow.neutral import neutral
+from legroom.backends.tensorflow.rules import Rules
+from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.whole import Traits
+
+__all__ = ["find_rules"]
+
+
+@dataclasses.dataclass
+class _Run:
+    """What a run over some slices showed."""
+
+    outputs: list[list[Any]]
+    gradients: list[list[list[Any]]]  # by slice, by apply, by variable
+    terms: list[list[Any]]
+    names: list[str]
+    counts: list[dict[int, Any]]
+    noise: list[list[tuple[int, ...]]]
+    batch_norms: list[str]
+    written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
+    trained: set[int]
+    sizes: list[int]
+
+
+def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
+    """Compare a few samples of a batch, whole and in slices.
+
+    Args:
+        traits: The step.
+        data: A batch, of which the first samples are used. Nothing is written.
+        model: The Keras model, where there is one: its layers are named in what is found.
+    """
+    samples = batch.batch_size(data)
+    if samples is None:
+        return Rules(refusal="its arguments do not share a first axis of samples")
+    if samples < 2:
+        return Rules(refusal="its batch is a single sample")
+    problem: str | None = None
+    for few in dict.fromkeys((min(4, samples), 2)):
+        try:
+            return _compare(traits, data, samples, few, model)
+        except Exception as error:
+            if not oom.is_oom(error):
+                # The very step runs on whole batches, so what fails is its running on a part.
+                return Rules(refusal=f"it does not run on a part of its batch: {_line(error)}")
+            problem = "even two samples were too much for a comparison"
+        gc.collect()
+    return Rules(unverified=problem)
+
+
+def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> Rules:
+    tiny = batch.slice_batch(data, 0, few, samples)
+    pieces = [batch.slice_batch(tiny, 0, 1, few), batch.slice_batch(tiny, 1, few, few)]
+    sizes = [1, few - 1]
+    whole = _observe(traits, [tiny], [few], Rules(), {})
+    parts = _observe(traits, pieces, sizes, Rules(), {})
+    rules = Rules(applies=len(whole.gradients[0]))
+    if refusal := _refusal(whole, parts, samples):
+        rules.refusal = refusal
+        return rules
+    rules.counts = bool(whole.counts[0])
+    near = _Near(whole)
+    rules.terms, coupled = _term_rules(whole, parts, near)
+    totals = {
+        term: sum(float(counts[term]) for counts in parts.counts) for term in whole.counts[0]
+    }
+    if totals or any(rules.terms) or _sums(parts):
+        parts = _observe(traits, pieces, sizes, rules, totals)
+    rules.gradients, mixed = _gradient_rules(whole, parts, near)
+    rules.coupled = [*whole.batch_norms, *dict.fromkeys(coupled)]
+    if mixed and not coupled:
+        rules.coupled.append("the loss of the step")
+    _judge_state(rules, whole, parts, model, near)
+    losses = getattr(model, "_compile_loss", None)
+    for metric in getattr(losses, "metrics", ()):
+        if not any(metric is other for other in rules.metrics):
+            rules.metrics.append(metric)
+        if traits.any_batch_size:
+            rules.unweighted.append(metric)
+    if rules.refusal is None:
+        rules.outputs = [
+            _output_rule([whole.outputs[0][i]], [o[i] for o in parts.outputs], few, sizes, near)
+            for i in range(len(whole.outputs[0]))
+        ]
+    return rules
+
+
+def _observe(
+    traits: Traits,
+    pieces: Sequence[Any],
+    sizes: list[int],
+    rules: Rules,
+    totals: dict[int, Any],
+) -> _Run:
+    """Run the step eagerly on some slices, one after another, and undo all it did."""
+    run = _Run([], [], [], [], [], [], [], {}, set(), sizes)
+    with logging_writes() as log:
+        try:
+            for piece, size in zip(pieces, sizes, strict=True):
+                gradients: list[list[Any]] = []
+
+                def catch(call: Applied, into: list[list[Any]] = gradients) -> None:
+                    into.append([_array(gradient) for gradient in call.gradients])
+                    kept = [*call.variables, *call.optimizer.variables]
+                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
+
+                share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
+                scale = Scale(share, rules.terms, totals)
+
+                def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
+                    with scaling(scale), collecting(catch):
+                        return traits.call(inputs)
+
+                with neutral() as seen:
+                    outputs = traits.run(body, piece)
+                run.outputs.append([_array(leaf) for leaf in tree.flatten(outputs)])
+                run.gradients.append(gradients)
+                run.terms.append([_array(value) for value in scale.values])
+                run.names = scale.names
+                run.counts.append({term: _array(c) for term, c in scale.counts.items()})
+                run.noise.append(seen.noise_shapes)
+                run.batch_norms = seen.batch_norms
+            for variable, before in log.written:
+                run.written[id(variable)] = (variable, _array(before), _array(variable))
+        finally:
+            log.restore()
+    return run
+
+
+def _refusal(whole: _Run, parts: _Run, samples: int) -> str | None:
+    """Why slicing is out of the question, if it is."""
+    for part in parts.gradients:
+        if len(part) != len(whole.gradients[0]):
+            return "it applies its optimizers a different number of times on a part of its batch"
+    for part in parts.terms:
+        if len(part) != len(whole.terms[0]):
+            return "it computes other losses on a part of its batch"
+    for k, shape in enumerate(whole.noise[0]):
+        fixed = all(k < len(part) and part[k] == shape for part in parts.noise)
+        if fixed and shape and shape[0] == samples:
+            return (
+                f"it draws noise of a fixed size {shape}, whatever the size of its batch "
+                f"(use the batch's own: tf.shape(x)[0] instead of {samples})"
+            )
+    return None
+
+
+def _term_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str | None], list[str]]:
+    """For each loss term: a mean, a sum, or one that couples samples."""
+    rules: list[str | None] = []
+    coupled: list[str] = []
+    for k, value in enumerate(whole.terms[0]):
+        values = [part[k] for part in parts.terms]
+        if k in whole.counts[0] or np.ndim(value) > 0:
+            rules.append(None)  # told by what it counts, or by the gradients
+        elif near(value, _mean(values, parts.sizes)):
+            rules.append(None)
+        elif near(value, sum(values)):
+            rules.append("sum")
+        else:
+            rules.append(None)
+            coupled.append(whole.names[k])
+    return rules, coupled
+
+
+def _gradient_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str], bool]:
+    """For each apply: whether its gradients are means or sums, and whether any is neither."""
+    rules: list[str] = []
+    mixed = False
+    for j, gradients in enumerate(whole.gradients[0]):
+        fits = {"mean": True, "sum": True}
+        largest = max((np.abs(g).max() for g in gradients if g is not None and g.size), default=0)
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            pieces = [part[j][i] for part in parts.gradients]
+            for rule, together in (("mean", _mean(pieces, parts.sizes)), ("sum", sum(pieces))):
+                fits[rule] = fits[rule] and near(gradient, together, floor=largest)
+        rules.append("mean" if fits["mean"] or not fits["sum"] else "sum")
+        mixed = mixed or not any(fits.values())
+    return rules, mixed
+
+
+def _judge_state(rules: Rules, whole: _Run, parts: _Run, model: Any, near: _Near) -> None:
+    """What the step writes besides its weights: does it come out the same?"""
+    metrics = None
+    for key, (variable, before, after) in whole.written.items():
+        if key in whole.trained or "seed_generator_state" in variable.name:
+            continue
+        other = parts.written.get(key)
+        if other is not None and near(after, other[2], floor=np.abs(before).max(initial=0)):
+            continue
+        if metrics is None:
+            metrics = _metrics()
+        owner = metrics.get(key)
+        if owner is not None:
+            if not any(owner is metric for metric in rules.metrics):
+                rules.metrics.append(owner)
+            continue
+        layer = _owner(model, variable)
+        if layer is not None:
+            if layer not in rules.coupled:
+                rules.coupled.append(layer)
+        else:
+            rules.refusal = (
+                f"it writes a variable of its own, {variable.name!r}, "
+                "which slices would write several times"
+            )
+
+
+def _output_rule(
+    whole: list[Any], parts: list[Any], few: int, sizes: list[int], near: _Near
+) -> str:
+    """How one of the step's results is put together."""
+    value = whole[0]
+    if value is None or not np.issubdtype(np.asarray(value).dtype, np.number):
+        return "last"
+    shapes = [np.shape(part)[:1] for part in parts]
+    if np.shape(value)[:1] == (few,) and shapes == [(size,) for size in sizes]:
+        return "concat"
+    if near(value, parts[-1]):
+        return "last"
+    if near(value, _mean(parts, sizes)):
+        return "mean"
+    if near(value, sum(parts)):
+        return "sum"
+    return "mean" if np.ndim(value) == 0 else "last"
+
+
+class _Near:
+    """Equality up to rounding, by the precision the step computes in."""
+
+    def __init__(self, whole: _Run) -> None:
+        halves = keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
+        halves = halves or any(
+            getattr(value, "dtype", None) == np.float16 for value in whole.terms[0]
+        )
+        self._tolerance = 5e-2 if halves else 2e-3
+
+    def __call__(self, one: Any, other: Any, floor: float = 0.0) -> bool:
+        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        if one.shape != other.shape:
+            return False
+        if one.size == 0:
+            return True
+        scale = max(np.abs(one).max(), np.abs(other).max(), 1e-3 * float(floor), 1e-12)
+        return bool(np.abs(one - other).max() <= self._tolerance * scale)
+
+
+def _mean(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    return sum(value * (size / sum(sizes)) for value, size in zip(values, sizes, strict=True))
+
+
+def _sums(parts: _Run) -> bool:
+    """Whether a term was corrected already by its own reduction."""
+    return bool(parts.terms and parts.terms[0])
+
+
+def _array(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (tf.IndexedSlices, tf.RaggedTensor)):
+        value = tf.convert_to_tensor(value)
+    if isinstance(value, (str, bytes)):
+        return value
+    value = np.array(value)
+    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def _metrics() -> dict[int, Any]:
+    """The metric that owns each variable, of all metrics alive in this process."""
+    owners: dict[int, Any] = {}
+    for thing in gc.get_objects():
+        # Not isinstance: that would wake up lazy objects of other libraries.
+        if issubclass(type(thing), keras.metrics.Metric):
+            for variable in getattr(thing, "_variables", ()):
+                owners[id(variable._value)] = thing
+    return owners
+
+
+def _owner(model: Any, variable: Any) -> str | None:
+    """The layer that a variable belongs to."""
+    for layer in model._flatten_layers() if model is not None else ():
+        if any(own._value is variable for own in layer._non_trainable_variables):
+            return str(layer.name)
+    return None
+
+
+def _line(error: BaseException) -> str:
+    first = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{type(error).__name__}: {first[0][:160]}"

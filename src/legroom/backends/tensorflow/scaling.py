@@ -1,0 +1,163 @@
+"""Losses of a slice, scaled so that the slices add up to the loss of the whole batch.
+
+The slices of a batch are weighted by their share of its samples, and those weights sum to one: a
+mean over samples comes out right, and so does what does not depend on the batch at all, like a
+regularizer, which then counts once. Two kinds of terms need a correction inside the slice: sums,
+and means over something else than samples (Keras divides a masked loss by its valid entries).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras import Layer, ops, tree
+from keras.src.losses import loss as loss_module
+
+__all__ = ["Scale", "scaling"]
+
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+
+
+class Scale:
+    """Corrects the loss terms of one slice, in the order in which the step computes them.
+
+    Args:
+        share: The slice's part of the batch's samples, as a tensor; None for a whole batch.
+        rules: For each term "sum" or "mean"; terms past the end are told by their reduction.
+        totals: The denominators of the whole batch, for each term that counts its own.
+
+    Attributes:
+        values: Each term's value, before correction.
+        names: What each term is called.
+        counts: The denominators of this slice, for each term that counts its own.
+    """
+
+    def __init__(
+        self,
+        share: Any = None,
+        rules: Sequence[str | None] = (),
+        totals: dict[int, Any] | None = None,
+    ) -> None:
+        self._share = share
+        self._rules = rules
+        self._totals = totals or {}
+        self.values: list[Any] = []
+        self.names: list[str] = []
+        self.counts: dict[int, Any] = {}
+
+    def correct(self, value: Any, name: str, *, rule: str | None, count: Any = None) -> Any:
+        """Note a loss term and return it as this slice should have it."""
+        term = len(self.values)
+        self.values.append(value)
+        self.names.append(name)
+        if count is not None:
+            self.counts[term] = count
+        if self._share is None:
+            return value
+        if count is not None and term in self._totals:
+            part = tf.math.divide_no_nan(count, tf.cast(self._totals[term], count.dtype))
+            return value * tf.cast(part / tf.cast(self._share, part.dtype), value.dtype)
+        if term < len(self._rules) and self._rules[term] is not None:
+            rule = self._rules[term]
+        return value / tf.cast(self._share, value.dtype) if rule == "sum" else value
+
+
+class _Active(threading.local):
+    scale: Scale | None = None
+    loss_name: str = "loss"
+
+
+_active = _Active()
+
+
+@contextlib.contextmanager
+def scaling(scale: Scale) -> Iterator[Scale]:
+    """Let a scale correct all loss terms that this thread computes."""
+    _patch()
+    before, _active.scale = _active.scale, scale
+    try:
+        yield scale
+    finally:
+        _active.scale = before
+
+
+@functools.cache
+def _patch() -> None:
+    loss_module.reduce_weighted_values = _reduction(loss_module.reduce_weighted_values)
+    loss_module.Loss.__call__ = _naming(loss_module.Loss.__call__)
+    Layer.add_loss = _adding(Layer.add_loss)
+
+
+def _reduction(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce(
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        result = original(values, sample_weight, mask, reduction, dtype)
+        scale = _active.scale
+        if scale is None:
+            return result
+        # A value that is no scalar before and after (reduction None) is summed by the gradient:
+        # that is for the step's own rule to say. A loss that is a scalar already has hidden how
+        # it was reduced: calibration tells.
+        rule = "sum" if reduction == "sum" and len(values.shape) > 0 else None
+        return scale.correct(
+            result,
+            _active.loss_name,
+            rule=rule,
+            count=_count(sample_weight, mask, reduction, result.dtype),
+        )
+
+    return reduce
+
+
+def _count(sample_weight: Any, mask: Any, reduction: str | None, dtype: Any) -> Any:
+    """What Keras divides by, where that is not the number of samples."""
+    if reduction not in _MEANS:
+        return None
+    if reduction == "mean_with_sample_weight":
+        weights = loss_module.apply_mask(
+            None if sample_weight is None else ops.convert_to_tensor(sample_weight, dtype=dtype),
+            None if mask is None else ops.convert_to_tensor(mask, dtype=dtype),
+            dtype=dtype,
+            reduction=reduction,
+        )
+        return None if weights is None else tf.reduce_sum(tf.cast(weights, dtype))
+    return None if mask is None else tf.reduce_sum(tf.cast(mask, dtype))
+
+
+def _naming(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before, _active.loss_name = _active.loss_name, self.name
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _active.loss_name = before
+
+    return call
+
+
+def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def add_loss(self: Any, loss: Any) -> Any:
+        scale = _active.scale
+        if scale is not None:
+            loss = tree.map_structure(
+                lambda x: scale.correct(x, f"add_loss of {self.name}", rule=None)
+                if tf.is_tensor(x)
+                else x,
+                loss,
+            )
+        return original(self, loss)
+
+    return add_loss

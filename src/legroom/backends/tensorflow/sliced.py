@@ -1,0 +1,238 @@
+"""A step on slices of its batch that gives the update of the whole batch.
+
+The gradients of the slices are added up in accumulators, one copy of the gradients, and applied
+once. A step that applies several optimizers in turn takes one pass over the slices for each of
+them: before its `apply`, a variable has the old value in every pass, after it the new one, and
+random state is replayed, so each slice sees what the whole batch would have seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+from keras.src.backend.common.stateless_scope import StatelessScope
+
+from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow.collect import Applied, StepCut, collecting
+from legroom.backends.tensorflow.effects import Snapshot, logging_writes, unlogged, written_handles
+from legroom.backends.tensorflow.metrics import combine, holding, update_held
+from legroom.backends.tensorflow.rules import Rules
+from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.updates import Update
+from legroom.backends.tensorflow.whole import Traits
+
+__all__ = ["SlicedStep"]
+
+
+class SlicedStep:
+    """Runs a step slice by slice.
+
+    Args:
+        traits: How the step is to be traced.
+        rules: How its slices are put together.
+    """
+
+    def __init__(self, traits: Traits, rules: Rules) -> None:
+        self._traits = traits
+        self._rules = rules
+        self._updates = [Update(traits) for _ in range(rules.applies)]
+        self._handles: dict[int, Any] = {}
+        self._functions: dict[tuple[int, int], Any] = {}
+        self._graphs: dict[int, Any] = {}
+        self._counting: Any = None
+        self._held_order: list[int] = []
+        self._held_results: dict[int, int] = {}
+
+    def __call__(self, data: Any, slice_size: int) -> Any:
+        """Run the step. If it raises out of memory, nothing has happened."""
+        samples = batch.batch_size(data)
+        assert samples is not None
+        parts = [
+            batch.slice_batch(data, start, stop, samples)
+            for start, stop in batch.slice_bounds(samples, slice_size)
+        ]
+        sizes = [stop - start for start, stop in batch.slice_bounds(samples, slice_size)]
+        if self._traits.eager:
+            with logging_writes() as log:
+                return self._undone_by(log, parts, sizes)
+        self._trace(parts, sizes)
+        metrics = [v._value.handle for m in self._rules.metrics for v in m.variables]
+        return self._undone_by(Snapshot([*self._handles.values(), *metrics]), parts, sizes)
+
+    def prepare(self, data: Any, slice_size: int) -> Any:
+        """Trace the step for a slice of this size; returns the graph, if there is one."""
+        if self._traits.eager:
+            return None
+        samples = batch.batch_size(data)
+        assert samples is not None
+        size = min(slice_size, samples)
+        self._trace([batch.slice_batch(data, 0, size, samples)], [size])
+        return self._graphs[size]
+
+    def release(self) -> None:
+        """Free the accumulators: the step runs whole again."""
+        for update in self._updates:
+            update.release()
+        self._functions.clear()
+        self._graphs.clear()
+
+    def _undone_by(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """Run all passes; on running out of memory put back what `saved` holds."""
+        try:
+            return self._run(saved, parts, sizes)
+        except Exception as error:
+            if oom.is_oom(error):
+                for update in self._updates[:-1]:
+                    update.take_back()
+                saved.restore()
+            raise
+
+    def _run(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+        totals = self._totals(parts)
+        results: list[Any] = []
+        for number, update in enumerate(self._updates or [None]):
+            if number:
+                saved.restore()  # each pass begins with the step's own random state and metrics
+            if update is not None:
+                update.clear()
+            results = [
+                self._run_slice(number, part, size, sum(sizes), totals)
+                for part, size in zip(parts, sizes, strict=True)
+            ]
+            if number < len(self._updates) - 1:
+                with unlogged():
+                    update.commit_for_now()
+        outputs = self._outputs(results, sizes)
+        if self._updates:
+            with unlogged():  # a commit looks after itself, and keeping its old values costs memory
+                self._updates[-1].commit(None)
+        return outputs
+
+    def _run_slice(
+        self, number: int, part: Any, size: int, samples: int, totals: dict[int, Any]
+    ) -> Any:
+        for earlier in self._updates[:number]:
+            earlier.show_old()
+        share = tf.constant(size / samples, tf.float32)
+        if self._traits.eager:
+            body = functools.partial(self._body, number)
+            result = self._traits.strategy.run(body, args=(part, share, totals))
+        else:
+            result = self._functions[number, size](part, share, totals)
+        outputs, sparse, held = result
+        if self._updates:
+            self._updates[number].add_sparse(sparse)
+        return outputs, held
+
+    def _trace(self, parts: Sequence[Any], sizes: Sequence[int]) -> None:
+        """Trace what is not traced yet, before anything runs: tracing creates state."""
+        for number in range(max(1, len(self._updates))):
+            for part, size in zip(parts, sizes, strict=True):
+                if (number, size) in self._functions:
+                    continue
+                function = self._function(number)
+                totals = {term: tf.constant(1.0) for term in self._totals([part])}
+                graph = function.get_concrete_function(part, tf.constant(1.0), totals).graph
+                own = {id(handle) for update in self._updates for handle in update.handles}
+                for handle in written_handles(graph):
+                    if id(handle) not in own:
+                        self._handles[id(handle)] = handle
+                self._functions[number, size] = function
+                if number == 0:
+                    self._graphs[size] = graph
+
+    def _function(self, number: int) -> Any:
+        body = functools.partial(self._body, number)
+
+        @tf.autograph.experimental.do_not_convert
+        def run(data: Any, share: Any, totals: dict[int, Any]) -> Any:
+            return self._traits.strategy.run(body, args=(data, share, totals))
+
+        return tf.function(
+            run, reduce_retracing=True, jit_compile=self._traits.jit_compile or None
+        )
+
+    def _body(self, number: int, data: Any, share: Any, totals: dict[int, Any]) -> Any:
+        """One slice: the step, with its gradients added to the accumulators."""
+        applies = 0
+        sparse: list[Any] = []
+        last = number >= len(self._updates) - 1
+
+        def catch(call: Applied) -> None:
+            nonlocal applies, sparse
+            if applies == number:
+                weight = share if self._rules.gradients[number] == "mean" else None
+                sparse = self._updates[number].accumulate(call, weight)
+                if not last:
+                    raise StepCut
+            elif applies < number:
+                self._updates[applies].show_new()
+            applies += 1
+
+        outputs: Any = None
+        scale = Scale(share, self._rules.terms, totals)
+        rules = self._rules
+        with (
+            holding(rules.metrics, rules.unweighted) as held,
+            scaling(scale),
+            collecting(catch),
+        ):
+            with contextlib.suppress(StepCut):
+                outputs = self._traits.call(data)
+        if last:
+            self._held_order = held.order
+            self._held_results = {
+                i: held.results[id(leaf)]
+                for i, leaf in enumerate(tree.flatten(outputs))
+                if id(leaf) in held.results
+            }
+        return outputs, sparse, held.calls if last else []
+
+    def _totals(self, parts: Sequence[Any]) -> dict[int, Any]:
+        """The whole batch's denominators, for loss terms that count something else than samples."""
+        if not self._rules.counts:
+            return {}
+        totals: dict[int, Any] = {}
+        for part in parts:
+            for term, count in self._count(part).items():
+                count = tf.cast(count, tf.float32)
+                totals[term] = totals[term] + count if term in totals else count
+        return totals
+
+    def _count(self, part: Any) -> dict[int, Any]:
+        """The denominators of one slice; in a graph only what they depend on is computed."""
+
+        def catch(call: Applied) -> None:
+            raise StepCut
+
+        def body(data: Any) -> dict[int, Any]:
+            scale = Scale()
+            with StatelessScope(), scaling(scale), collecting(catch):
+                with contextlib.suppress(StepCut):
+                    self._traits.call(data)
+            return scale.counts
+
+        if self._traits.eager:
+            return self._traits.run(body, part)
+        if self._counting is None:
+            self._counting = self._traits.function(body)
+        return self._counting(part)
+
+    def _outputs(self, results: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """What the whole batch's step would have returned."""
+        update_held(self._rules.metrics, self._held_order, [held for _, held in results], sizes)
+        leaves = [tree.flatten(outputs) for outputs, _ in results]
+        rules = self._rules.outputs or ["last"] * len(leaves[-1])
+        shares = [size / sum(sizes) for size in sizes]
+        merged = [
+            self._rules.metrics[self._held_results[i]].result()
+            if i in self._held_results
+            else combine([leaf[i] for leaf in leaves], rule, shares)
+            for i, rule in enumerate(rules)
+        ]
+        return tree.pack_sequence_as(results[-1][0], merged)

@@ -1,0 +1,192 @@
+"""One optimizer's part in a sliced step: its accumulated gradients and their commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from legroom.backends.tensorflow.collect import Applied
+from legroom.backends.tensorflow.commit import Committer, works_in_units
+from legroom.backends.tensorflow.effects import Snapshot, unlogged
+from legroom.backends.tensorflow.whole import Traits, apply_gradients
+
+__all__ = ["Update"]
+
+
+class Update:
+    """Adds up the gradients that a step's slices hand to one `apply`, and applies them once."""
+
+    def __init__(self, traits: Traits) -> None:
+        self._traits = traits
+        self._optimizer: Any = None
+        self._variables: list[Any] = []
+        self._kinds: list[str] = []
+        self._sums: dict[int, Any] = {}
+        self._sparse: list[list[Any]] = []
+        self._committer: Committer | None = None
+        self._commit: Any = None
+        self._old: Snapshot | None = None
+        self._new: list[Any] = []
+
+    @property
+    def handles(self) -> list[Any]:
+        """The accumulators' own variables, which no snapshot needs to hold."""
+        return [sum_.handle for sum_ in self._sums.values()] + [new.handle for new in self._new]
+
+    def accumulate(self, call: Applied, weight: Any) -> list[Any]:
+        """Add a slice's gradients, in a graph or eagerly.
+
+        Args:
+            call: The `apply` that was caught.
+            weight: The slice's share; None where the gradients are sums.
+
+        Returns:
+            Sparse gradients, which are kept as they are: dense accumulators for an embedding would
+            be as large as its table.
+        """
+        self._meet(call)
+        sparse: list[Any] = []
+        with unlogged():
+            for i, gradient in enumerate(call.gradients):
+                if gradient is None:
+                    continue
+                if isinstance(gradient, tf.IndexedSlices):
+                    values = _weighted(gradient.values, weight)
+                    sparse.append(tf.IndexedSlices(values, gradient.indices, gradient.dense_shape))
+                else:
+                    gradient = tf.cast(gradient, self._sums[i].dtype)
+                    self._sums[i].assign_add(_weighted(gradient, weight))
+        return sparse
+
+    def clear(self) -> None:
+        """Before a step: nothing is added up yet."""
+        self._sparse = []
+        self._old = None
+        with unlogged():
+            # One after another: all the zeros at once would be another copy of the gradients.
+            for sum_ in self._sums.values():
+                sum_.assign(tf.zeros(sum_.shape, sum_.dtype))
+
+    def add_sparse(self, sparse: list[Any]) -> None:
+        """Keep a slice's sparse gradients."""
+        if sparse:
+            self._sparse.append(sparse)
+
+    def commit(self, saved: Any) -> None:
+        """Apply what was added up.
+
+        Args:
+            saved: What to put back if memory runs out before anything is written.
+        """
+        gradients = self._gradients()
+        if self._committer is None:
+            self._apply_kept(gradients)
+            return
+        update = self._committer.update if self._traits.eager else self._commit
+        apply_gradients(self._committer, update, gradients, saved)
+
+    def commit_for_now(self) -> None:
+        """Apply what was added up, so that it can be taken back until the step is through."""
+        self._old = self._state()
+        self.commit(None)
+        for new, variable in zip(self._shadows(), self._variables, strict=True):
+            new.assign(_value(variable).value())
+
+    def take_back(self) -> None:
+        """Undo a commit that was for now."""
+        if self._old is not None:
+            self._old.restore()
+            self._old = None
+
+    def show_old(self) -> None:
+        """Before a slice of a later pass: the variables as they were before this apply."""
+        assert self._old is not None
+        self._old.restore_first(len(self._variables))
+
+    def show_new(self) -> None:
+        """In a later pass, at this apply: the variables as they are after it."""
+        with unlogged():
+            for new, variable in zip(self._shadows(), self._variables, strict=True):
+                _value(variable).assign(new.value())
+
+    def release(self) -> None:
+        """Free all memory; the next step makes it anew."""
+        self.__init__(self._traits)  # type: ignore[misc]
+
+    def _meet(self, call: Applied) -> None:
+        """Make the accumulators when the first gradients are seen."""
+        if self._optimizer is call.optimizer and len(self._sums) == self._kinds.count("dense"):
+            return
+        self._optimizer = call.optimizer
+        self._variables = call.variables
+        self._kinds = [
+            "none" if g is None else "sparse" if isinstance(g, tf.IndexedSlices) else "dense"
+            for g in call.gradients
+        ]
+        with tf.init_scope():
+            for i, kind in enumerate(self._kinds):
+                if kind == "dense" and i not in self._sums:
+                    value = _value(call.variables[i])
+                    with tf.device(value.device):
+                        self._sums[i] = tf.Variable(
+                            tf.zeros(value.shape, value.dtype), trainable=False
+                        )
+            if works_in_units(call.optimizer):
+                self._committer = Committer(call.optimizer, call.variables)
+                self._commit = self._traits.function(self._committer.update)
+            else:
+                self._commit = self._traits.function(self._original)
+
+    def _shadows(self) -> list[Any]:
+        """Variables that hold the new values while the step's own hold the old ones."""
+        if not self._new:
+            with tf.init_scope():
+                self._new = [
+                    tf.Variable(_value(v).value(), trainable=False) for v in self._variables
+                ]
+        return self._new
+
+    def _gradients(self) -> list[Any]:
+        parts = [iter(group) for group in zip(*self._sparse, strict=True)]
+        groups = iter(parts)
+        gradients: list[Any] = []
+        for i, kind in enumerate(self._kinds):
+            if kind == "none":
+                gradients.append(None)
+            elif kind == "dense":
+                gradients.append(self._sums[i].value())
+            else:
+                pieces = list(next(groups))
+                gradients.append(
+                    tf.IndexedSlices(
+                        tf.concat([piece.values for piece in pieces], 0),
+                        tf.concat([piece.indices for piece in pieces], 0),
+                        pieces[0].dense_shape,
+                    )
+                )
+        return gradients
+
+    def _original(self, gradients: Any) -> None:
+        self._optimizer.apply(gradients, self._variables)
+
+    def _apply_kept(self, gradients: list[Any]) -> None:
+        """For optimizers whose update can't go in units: keep the old state until it is through."""
+        kept = self._state()
+        try:
+            self._commit(gradients)
+        except Exception:
+            kept.restore()
+            raise
+
+    def _state(self) -> Snapshot:
+        variables = [*self._variables, *self._optimizer.variables]
+        return Snapshot([_value(variable).handle for variable in variables])
+
+
+def _weighted(gradient: Any, weight: Any) -> Any:
+    return gradient if weight is None else gradient * tf.cast(weight, gradient.dtype)
+
+
+def _value(variable: Any) -> Any:
+    return getattr(variable, "_value", variable)
