@@ -1,0 +1,152 @@
+"""``legroom run``: an unmodified script, guarded, in a child process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from legroom.backends.tensorflow.caps import MEMORY_VARIABLE, cap_environment
+from legroom.core.errors import BadBudget
+
+__all__ = ["CONTEXT_SETTINGS", "run"]
+
+# Options end at the script: what follows is the script's, whatever it looks like.
+CONTEXT_SETTINGS = {
+    "allow_interspersed_args": False,
+    "help_option_names": ["-h", "--help"],
+}
+
+
+def run(
+    script: Annotated[
+        Path, typer.Argument(help="The training script.", metavar="SCRIPT", show_default=False)
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The script's own arguments, passed on as they are.",
+            metavar="ARGS",
+            show_default=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="A hard cap on the device's memory: 8GiB, 8GB, 512MiB, 80%. "
+            "Without it the script gets what there is.",
+            metavar="SIZE",
+            envvar=MEMORY_VARIABLE,
+            show_envvar=True,
+            show_default=False,
+        ),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Do not slice what can't be sliced exactly (BatchNorm, losses that look "
+            "across the batch); by default it is sliced, and said.",
+        ),
+    ] = False,
+    keep_onednn: Annotated[
+        bool,
+        typer.Option(
+            "--keep-onednn",
+            help="On a CPU, --memory turns oneDNN off so that running out can be survived. This "
+            "keeps it: about twice as fast, but running out ends the script.",
+        ),
+    ] = False,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the run's report to this file, as JSON.", metavar="PATH", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Run a training script so that running out of memory does not end it.
+
+    The script is not edited and can't tell the difference: its arguments, input, output, exit code
+    and signals are its own. Every Keras model in it is guarded: a batch that does not fit is run
+    in slices, and makes the same update.
+
+    **Examples**
+
+    `legroom run train.py --epochs 5`
+
+    `legroom run --memory 2GiB --json report.json train.py --batch-size 256`
+
+    **Exit code**: the script's own; 3 if a training can't fit even at one sample at a time; 2 if
+    the command can't be understood. If a signal ends the script, the same ends legroom.
+    """
+    _check_script(script)
+    _check_keras()
+    _check_json(json)
+    environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
+
+    from legroom.supervise.run import run_script
+    from legroom.supervise.signals import die_by
+
+    code = run_script(script, args or [], environment=environment, exact=exact, json_path=json)
+    raise typer.Exit(code if code >= 0 else die_by(-code))
+
+
+def _check_script(script: Path) -> None:
+    if script.suffix == ".ipynb":
+        raise typer.BadParameter(
+            f"{script} is a notebook. Put `%load_ext legroom` in its first cell instead: every "
+            "model of the notebook is guarded from there on.",
+            param_hint="SCRIPT",
+        )
+    if script.is_dir():
+        raise typer.BadParameter(
+            f"{script} is a folder. Give the script in it that starts the training.",
+            param_hint="SCRIPT",
+        )
+    if not script.exists():
+        raise typer.BadParameter(
+            f"There is no file {script} in {Path.cwd()}. Give the path of a Python script; "
+            "options of legroom go before it, the script's own after it.",
+            param_hint="SCRIPT",
+        )
+    if not os.access(script, os.R_OK):
+        raise typer.BadParameter(f"{script} can't be read by this user.", param_hint="SCRIPT")
+
+
+def _check_keras() -> None:
+    # As TensorFlow reads it.
+    if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
+        raise typer.BadParameter(
+            "TF_USE_LEGACY_KERAS is set, so the script would use Keras 2 (tf_keras), which "
+            "legroom can't guard. Unset it to use Keras 3, or run the script without legroom.",
+            param_hint="TF_USE_LEGACY_KERAS",
+        )
+
+
+def _check_json(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise typer.BadParameter(
+            f"{path} can't be written: it is a folder, or lies in a folder that is not there.",
+            param_hint="--json",
+        )
+
+
+def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
+    """The child's environment for a hard cap.
+
+    Raises:
+        BadBudget: If the size can't be read, or no training could run in it on this machine.
+    """
+    from legroom.core.units import format_bytes, parse_size
+    from legroom.machine.memory import device_limit
+
+    whole = device_limit()
+    limit = parse_size(memory, whole=whole)
+    if limit > whole:
+        raise BadBudget(
+            f"A cap of {memory} is more than this machine has, which is {format_bytes(whole)}. "
+            "Give less, or leave --memory out to use what there is."
+        )
+    return cap_environment(limit, keep_onednn=keep_onednn)

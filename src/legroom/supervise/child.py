@@ -1,0 +1,140 @@
+"""The child process of ``legroom run``: the user's script as ``__main__``, with Keras guarded.
+
+Run as a file, by :mod:`legroom.supervise.process`. The script must not be able to tell that it is
+not plain Python that runs it: its ``__main__`` module, ``sys.argv``, ``sys.path``, exit code and
+tracebacks are what they would be.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legroom.supervise.options import ChildOptions
+
+__all__ = ["main"]
+
+_CANNOT_FIT = 3
+
+
+def main() -> None:
+    """Run the script named in ``sys.argv[2]``; ``sys.argv[1]`` are the options from the parent."""
+    _, options, *script_argv = sys.argv
+    script = script_argv[0]
+    _import_legroom()
+    _guard(options)
+    sys.argv[:] = script_argv
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    _run(os.path.abspath(script))
+
+
+def _import_legroom() -> None:
+    """Import the very package that this file is part of, wherever it lies.
+
+    The module path may not lead to it (the parent was started from a source folder), or lead to
+    another one, and is the script's: it is not to be changed.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = importlib.util.spec_from_file_location(
+        "legroom", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["legroom"] = module
+    spec.loader.exec_module(module)
+
+
+def _guard(options_json: str) -> None:
+    """Start listening to events, and have Keras guarded when, and if, the script imports it."""
+    from legroom.core.events import listening
+    from legroom.guard import install_when_imported
+    from legroom.report.journal import Journal
+    from legroom.report.terminal import LiveLines
+    from legroom.supervise.options import ChildOptions
+
+    options = ChildOptions.from_json(options_json)
+    _send_receipts(options)
+    # Closed by atexit, the last of all its callbacks, because a script may still be training in
+    # other threads when its last line is done.
+    listeners = contextlib.ExitStack()
+    atexit.register(listeners.close)
+    listeners.enter_context(listening(LiveLines()))
+    if options.journal is not None:
+        with contextlib.suppress(OSError):  # a report is missed; the training is not
+            listeners.enter_context(listening(Journal(options.journal)))
+    install_when_imported(exact=options.exact)
+
+
+def _send_receipts(options: ChildOptions) -> None:
+    """Have Python's signal handling tell the parent what arrives here (see signals.py)."""
+    os.set_inheritable(options.receipts, False)
+    os.set_blocking(options.receipts, False)
+    signal.set_wakeup_fd(options.receipts, warn_on_full_buffer=False)
+
+
+def _run(path: str) -> None:
+    """Run a file as ``__main__``, and end as plain Python would."""
+    from legroom.core.errors import CannotFit
+
+    module = _main_module(path)
+    sys.modules["__main__"] = module
+    try:
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+    except SystemExit:
+        raise
+    except CannotFit as error:
+        from legroom.report.terminal import say
+
+        say(str(error), colour="31")
+        # Left by SystemExit and not by os._exit: the script's atexit functions still run.
+        raise SystemExit(_CANNOT_FIT) from None
+    except BaseException:
+        # Python itself shows it and chooses the exit code, so that Ctrl-C stays a death by
+        # SIGINT; only the frames of this file are taken out on the way.
+        sys.excepthook = _without_our_frames(sys.excepthook)
+        raise
+
+
+def _main_module(path: str) -> types.ModuleType:
+    """A ``__main__`` as Python makes it for a script."""
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __builtins__=builtins,
+        __cached__=None,
+        __file__=path,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+        **({"__annotations__": {}} if sys.version_info < (3, 14) else {}),
+    )
+    return module
+
+
+def _without_our_frames(show: Callable[..., Any]) -> Callable[..., None]:
+    """An excepthook that hides the frames above the script's own, which plain Python has not."""
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None
+    ) -> None:
+        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+            traceback = traceback.tb_next
+        show(kind, error.with_traceback(traceback), traceback)
+
+    return hook
+
+
+if __name__ == "__main__":
+    main()
