@@ -15,7 +15,8 @@ import pytest
 
 from .conftest import LEGROOM, TIMEOUT, Place
 
-# Counts what arrives; long enough after the first that a second one would be seen.
+# Counts what arrives; long enough after the first that a second one would be seen, and awake, so
+# that two in close succession are handled one by one.
 COUNTS = """
     import os, signal, sys, time
     got = []
@@ -24,7 +25,7 @@ COUNTS = """
     print("ready", os.getpid(), flush=True)
     end = time.monotonic() + 20
     while not got and time.monotonic() < end:
-        time.sleep(0.02)
+        pass
     time.sleep(0.6)
     print(*got, flush=True)
     sys.exit(4)

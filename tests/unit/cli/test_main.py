@@ -1,0 +1,81 @@
+"""The one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def command(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """``legroom demo`` with a body of our own, in a process of its own."""
+    (tmp_path / "demo.py").write_text(f"def demo() -> None:\n    '''A demo.'''\n    {body}\n")
+    code = (
+        "import sys, legroom.cli\n"
+        f"legroom.cli.__path__.insert(0, {str(tmp_path)!r})\n"
+        "from legroom.cli.main import main\n"
+        "sys.argv = ['legroom', 'demo']\n"
+        "main()\n"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "errors"),
+    [
+        ("print('fine')", 0, ""),
+        ("import legroom; raise legroom.LegroomError('no.\\nnext')", 1,
+         "legroom: no.\n         next\n"),
+        ("import legroom; raise legroom.UnsupportedModel('odd')", 1, "legroom: odd\n"),
+        ("import legroom; raise legroom.BadBudget('too much')", 2, "legroom: too much\n"),
+        ("import legroom; raise legroom.CannotFit('too big')", 3, "legroom: too big\n"),
+        ("raise KeyboardInterrupt", 130, ""),
+        ("raise SystemExit(9)", 9, ""),
+        ("import typer; raise typer.Exit(4)", 4, ""),
+    ],
+)  # fmt: skip
+def test_errors_become_messages(tmp_path: Path, body: str, status: int, errors: str) -> None:
+    done = command(tmp_path, body)
+    assert (done.returncode, done.stderr) == (status, errors)
+
+
+def test_other_errors_are_ours_and_shown_whole(tmp_path: Path) -> None:
+    done = command(tmp_path, "raise ZeroDivisionError('a bug')")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.endswith("ZeroDivisionError: a bug\n")
+
+
+def test_commands_are_found_by_their_file(tmp_path: Path) -> None:
+    (tmp_path / "sweep.py").write_text("def sweep() -> None:\n    '''Many at once.'''\n")
+    code = (
+        "import sys, legroom.cli\n"
+        f"legroom.cli.__path__.append({str(tmp_path)!r})\n"
+        "from legroom.cli.main import main\n"
+        "sys.argv = ['legroom', '--help']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Many at once." in done.stdout
+    assert "Run a training script" in done.stdout
+
+
+def test_help_is_quick_and_needs_no_framework() -> None:
+    code = (
+        "import atexit, sys\n"
+        "sys.argv = ['legroom', '--help']\n"
+        "heavy = ('keras', 'tensorflow', 'numpy', 'jax', 'torch')\n"
+        "atexit.register(lambda: print([name for name in heavy if name in sys.modules]))\n"
+        "from legroom.cli.main import main\n"
+        "main()\n"
+    )
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        seconds.append(time.perf_counter() - start)
+        assert done.stdout.endswith("[]\n")
+    assert min(seconds) < 0.3
