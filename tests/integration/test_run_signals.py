@@ -30,10 +30,10 @@ COUNTS = """
     print(*got, flush=True)
     sys.exit(4)
 """
+# On one line, so that the traceback names it whenever the interrupt comes.
 WAITS = """
     import os, time
-    print("ready", os.getpid(), flush=True)
-    time.sleep(60)
+    print("ready", os.getpid(), flush=True), time.sleep(60)
 """
 
 
@@ -116,12 +116,13 @@ def test_an_interrupt_that_nobody_handles(place: Place, to: str) -> None:
         _, errors = parent.communicate(timeout=TIMEOUT)
     assert parent.returncode == -signal.SIGINT
     assert gone(child)
-    assert errors == (
-        "Traceback (most recent call last):\n"
-        f'  File "{place.folder}/script.py", line 4, in <module>\n'
-        "    time.sleep(60)\n"
-        "KeyboardInterrupt\n"
-    )
+    lines = [line for line in errors.splitlines() if line.strip(" ~^")]  # marks of newer Pythons
+    assert lines == [
+        "Traceback (most recent call last):",
+        f'  File "{place.folder}/script.py", line 3, in <module>',
+        '    print("ready", os.getpid(), flush=True), time.sleep(60)',
+        "KeyboardInterrupt",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def in_terminal(place: Place, command: list[str], typed: bytes) -> tuple[int, st
     with contextlib.suppress(OSError):  # EIO: the last one has closed it
         while chunk := os.read(terminal, 4096):
             output += chunk
-            if b"ready" in output and typed:
+            if b"ready" in output and output.endswith(b"\n") and typed:
                 os.write(terminal, typed)
                 typed = b""
     _, status = os.waitpid(pid, 0)

@@ -13,11 +13,13 @@ from rich.text import Text
 
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.run import RunReport
+from legroom.report.text import clean_line
 
 __all__ = ["print_table", "run_table"]
 
 _WIDEST = 80
 _MOST_BATCHES = 3
+_TRAINING = "batch"  # the subject of a plan that is not for evaluation or prediction
 
 
 def print_table(report: RunReport, stream: TextIO | None = None) -> None:
@@ -37,8 +39,8 @@ def run_table(report: RunReport) -> Panel:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("out of memory", _ooms(report))
-    if report.batch_size is not None:
-        table.add_row("batches", Text("\n".join(_batches(report))))
+    if batches := _batches(report):
+        table.add_row("batches", Text("\n".join(batches)))
     if report.peak_bytes is not None:
         table.add_row("peak", Text(_peak(report.peak_bytes, report.budget_bytes)))
     table.add_row("samples", _samples(report))
@@ -56,27 +58,45 @@ def _ooms(report: RunReport) -> Text:
 
 def _batches(report: RunReport) -> list[str]:
     """How batches were run, the largest first: a script may train on several sizes."""
-    slices: dict[int, int] = {}
+    slices: dict[tuple[str, int], int] = {}
     for event in report.events:
         batch = event.data.get("batch_size")
-        if event.name == "plan" and batch is not None:
-            slices[batch] = event.data.get("slice_size", batch)
-        elif event.name == "training_started" and batch is not None:
-            slices.setdefault(batch, batch)
+        if batch is None:
+            continue
+        key = str(event.data.get("subject", _TRAINING)), int(batch)
+        if event.name == "plan":
+            slices[key] = event.data.get("slice_size") or batch
+        elif event.name in ("training_started", "progress"):
+            slices.setdefault(key, batch)
     if not slices and report.batch_size is not None:
-        slices = {report.batch_size: report.slice_size or report.batch_size}
-    lines = [_batch(batch, size) for batch, size in sorted(slices.items(), reverse=True)]
+        slices[_TRAINING, report.batch_size] = report.slice_size or report.batch_size
+    # The short batch at the end of an epoch runs in the slices of the others: not worth a line.
+    largest: dict[tuple[str, int], int] = {}
+    for (subject, batch), size in slices.items():
+        if size < batch:
+            largest[subject, size] = max(batch, largest.get((subject, size), 0))
+    lines = [
+        _batch(subject, batch, size)
+        for (subject, batch), size in sorted(slices.items(), key=_training_first)
+        if size >= batch or batch == largest[subject, size]
+    ]
     others = len(lines) - _MOST_BATCHES
     if others > 0:
         lines[_MOST_BATCHES:] = [f"and {others} other batch size{'s' if others > 1 else ''}"]
     return lines
 
 
-def _batch(batch: int, size: int) -> str:
+def _training_first(item: tuple[tuple[str, int], int]) -> tuple[bool, str, int]:
+    (subject, batch), _ = item
+    return subject != _TRAINING, subject, -batch
+
+
+def _batch(subject: str, batch: int, size: int) -> str:
+    what = "" if subject == _TRAINING else f"{clean_line(subject)} "
     if size >= batch:
-        return f"{batch}, whole"
+        return f"{what}{batch}, whole"
     count = -(-batch // size)
-    return f"{batch} as {count} slices of {'' if batch % size == 0 else 'up to '}{size}"
+    return f"{what}{batch} as {count} slices of {'' if batch % size == 0 else 'up to '}{size}"
 
 
 def _peak(peak: int, budget: int | None) -> str:

@@ -19,6 +19,9 @@ from legroom.supervise.process import run_child
 
 __all__ = ["run_script"]
 
+# A loop written by hand has no start and no end that anyone could see.
+_SIGNS_OF_TRAINING = frozenset({"training_started", "plan", "oom", "progress", "cannot_fit"})
+
 
 def run_script(
     script: Path,
@@ -45,7 +48,7 @@ def run_script(
     with _journal_place() as journal:
         code = run_child(script, args, environment=environment, journal=journal, exact=exact)
         report = RunReport.from_events([] if journal is None else read_journal(journal))
-    if any(event.name == "training_started" for event in report.events):
+    if any(event.name in _SIGNS_OF_TRAINING for event in report.events):
         from legroom.report.table import print_table  # rich, only where there is something to show
 
         print_table(report)

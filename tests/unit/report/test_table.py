@@ -67,6 +67,26 @@ def test_several_trainings_are_not_mixed_up() -> None:
     )
 
 
+def test_short_last_batches_are_not_worth_a_line() -> None:
+    plans = [
+        event("plan", batch_size=batch, slice_size=64, slices=-(-batch // 64), reason="planned")
+        for batch in (256, 96)
+    ]
+    assert shown(START, *plans)["batches"] == "256 as 4 slices of 64"
+
+
+def test_evaluation_is_told_apart() -> None:
+    rows = shown(
+        event("plan", batch_size=512, slice_size=128, slices=4, subject="evaluation batch"),
+        event("plan", batch_size=64, slice_size=32, slices=2, subject="batch"),
+    )
+    assert rows["batches"] == "64 as 2 slices of 32 | evaluation batch 512 as 4 slices of 128"
+
+
+def test_a_loop_by_hand_only_shows_progress() -> None:
+    assert shown(PROGRESS)["batches"] == "256, whole"
+
+
 def test_a_slice_that_does_not_divide_the_batch() -> None:
     rows = shown(event("plan", batch_size=10, slice_size=4, slices=3, reason="planned"))
     assert rows["batches"] == "10 as 3 slices of up to 4"
