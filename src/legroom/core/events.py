@@ -16,7 +16,7 @@ from typing import Any
 
 from legroom.core.records import Record
 
-__all__ = ["Event", "Listener", "emit", "listening"]
+__all__ = ["Event", "Listener", "emit", "has_listener", "listening"]
 
 Listener = Callable[["Event"], None]
 
@@ -49,6 +49,11 @@ def emit(name: str, text: str = "", **data: Any) -> Event:
     for listener in tuple(_listeners):
         listener(event)
     return event
+
+
+def has_listener(kind: type) -> bool:
+    """Whether a listener of this kind is there already."""
+    return any(isinstance(listener, kind) for listener in _listeners)
 
 
 @contextlib.contextmanager

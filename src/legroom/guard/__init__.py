@@ -1,0 +1,8 @@
+"""The guard: training that survives running out of memory, and stays the same training."""
+
+from __future__ import annotations
+
+from legroom.guard.api import fit, guard, install, limit, step
+from legroom.guard.importing import install_when_imported
+
+__all__ = ["fit", "guard", "install", "install_when_imported", "limit", "step"]

@@ -38,6 +38,11 @@ class RunReport(Record):
     samples_lost: int = 0
     oom_seconds: float = 0.0
 
+    @property
+    def sliced(self) -> bool:
+        """Whether anything was run in slices."""
+        return any(event.name == "plan" for event in self.events)
+
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunReport:
         """Make the report of what the events tell."""

@@ -23,6 +23,7 @@ class Rules:
         metrics: Metrics that need the whole batch at once; they are updated once, with what the
             slices would have given them put together.
         unweighted: Those of `metrics` to which each batch counts the same, whatever its size.
+        concatenates: Whether every result that has one entry a sample is simply joined.
         coupled: Layers and losses that mix the samples of a batch, so that slices give another
             result. Empty for a step that can be sliced exactly.
         refusal: Why the step can't be sliced at all; None where it can.
@@ -35,6 +36,7 @@ class Rules:
     outputs: list[str] = dataclasses.field(default_factory=list)
     counts: bool = False
     metrics: list[Any] = dataclasses.field(default_factory=list)
+    concatenates: bool = False
     unweighted: list[Any] = dataclasses.field(default_factory=list)
     coupled: list[str] = dataclasses.field(default_factory=list)
     refusal: str | None = None

@@ -43,7 +43,6 @@ class SlicedStep:
         self._updates = [Update(traits) for _ in range(rules.applies)]
         self._handles: dict[int, Any] = {}
         self._functions: dict[tuple[int, int], Any] = {}
-        self._graphs: dict[int, Any] = {}
         self._counting: Any = None
         self._held_order: list[int] = []
         self._held_results: dict[int, int] = {}
@@ -64,22 +63,11 @@ class SlicedStep:
         metrics = [v._value.handle for m in self._rules.metrics for v in m.variables]
         return self._undone_by(Snapshot([*self._handles.values(), *metrics]), parts, sizes)
 
-    def prepare(self, data: Any, slice_size: int) -> Any:
-        """Trace the step for a slice of this size; returns the graph, if there is one."""
-        if self._traits.eager:
-            return None
-        samples = batch.batch_size(data)
-        assert samples is not None
-        size = min(slice_size, samples)
-        self._trace([batch.slice_batch(data, 0, size, samples)], [size])
-        return self._graphs[size]
-
     def release(self) -> None:
         """Free the accumulators: the step runs whole again."""
         for update in self._updates:
             update.release()
         self._functions.clear()
-        self._graphs.clear()
 
     def _undone_by(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
         """Run all passes; on running out of memory put back what `saved` holds."""
@@ -143,8 +131,6 @@ class SlicedStep:
                     if id(handle) not in own:
                         self._handles[id(handle)] = handle
                 self._functions[number, size] = function
-                if number == 0:
-                    self._graphs[size] = graph
 
     def _function(self, number: int) -> Any:
         body = functools.partial(self._body, number)
@@ -228,6 +214,8 @@ class SlicedStep:
         update_held(self._rules.metrics, self._held_order, [held for _, held in results], sizes)
         leaves = [tree.flatten(outputs) for outputs, _ in results]
         rules = self._rules.outputs or ["last"] * len(leaves[-1])
+        if self._rules.concatenates:
+            rules = ["concat" if batch.leading(x) == sizes[-1] else "last" for x in leaves[-1]]
         shares = [size / sum(sizes) for size in sizes]
         merged = [
             self._rules.metrics[self._held_results[i]].result()

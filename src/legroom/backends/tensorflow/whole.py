@@ -45,6 +45,7 @@ class Traits:
         strategy: The distribution strategy it runs under.
         eager: Run it without tracing.
         jit_compile: Compile it with XLA.
+        trains: Whether the step applies an optimizer, as far as can be told.
         spec: The shapes and types of its data, where its source declares them. Keras traces a
             step for what its input declares, which as a rule leaves the batch's size open.
     """
@@ -56,12 +57,14 @@ class Traits:
         strategy: Any = None,
         eager: bool = False,
         jit_compile: bool | None = None,
+        trains: bool = True,
         spec: Any = None,
     ) -> None:
         self.call = call
         self.strategy = strategy or tf.distribute.get_strategy()
         self.eager = eager
         self.jit_compile = jit_compile
+        self.trains = trains
         self.spec = spec
 
     def run(self, body: Callable[[Any], Any], data: Any) -> Any:
@@ -96,9 +99,13 @@ class WholeStep:
         """Run the step. If it raises out of memory, nothing has happened."""
         return self._step(data)
 
-    def prepare(self, data: Any) -> Any:
-        """Trace the step for this batch without running it; returns its graph, if it has one."""
-        return self._step.prepare(data)
+    def prepare(self, data: Any) -> list[Any]:
+        """Trace the step for this batch without running it.
+
+        Returns:
+            The graphs that will run, one after the other; none for an eager step.
+        """
+        return self._step.prepare(data)  # type: ignore[no-any-return]
 
 
 class _SeveralApplies(BaseException):
@@ -110,14 +117,16 @@ class GraphStep:
 
     def __init__(self, traits: Traits) -> None:
         self._traits = traits
-        self._function = traits.function(self._fused, traits.spec)
-        self._mode = "fused"
+        self._mode = "fused" if traits.trains else "kept"
+        body = self._fused if traits.trains else traits.call
+        self._function = traits.function(body, traits.spec)
         self._handles: dict[int, Any] = {}
         self._committer: Committer | None = None
         self._commit: Any = None
-        self._seen: dict[int | None, Any] = {}
+        self._seen: dict[int | None, list[Any]] = {}
 
-    def prepare(self, data: Any) -> Any:
+    def prepare(self, data: Any) -> list[Any]:
+        """Trace the step for this batch, and what applies its gradients."""
         size = None if self._traits.spec is not None else batch.batch_size(data)
         if size in self._seen:
             return self._seen[size]
@@ -130,8 +139,11 @@ class GraphStep:
             # What is written outlives a failure that comes later: in the commit, or half-way.
             for handle in written_handles(traced.graph):
                 self._handles[id(handle)] = handle
-        self._seen[size] = traced.graph
-        return traced.graph
+        self._seen[size] = [traced.graph]
+        if self._mode == "split":
+            gradients = traced.structured_outputs[1]
+            self._seen[size].append(self._commit.get_concrete_function(gradients).graph)
+        return self._seen[size]
 
     def __call__(self, data: Any) -> Any:
         self.prepare(data)
@@ -194,8 +206,9 @@ class EagerStep:
         self._several = False
         self._committer: tuple[Any, Committer] | None = None
 
-    def prepare(self, data: Any) -> None:
+    def prepare(self, data: Any) -> list[Any]:
         """Nothing to trace."""
+        return []
 
     def __call__(self, data: Any) -> Any:
         if not self._several:

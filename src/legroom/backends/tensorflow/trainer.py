@@ -1,0 +1,168 @@
+"""Where Keras's trainer asks for its functions: ours are handed to it there.
+
+`fit`, `evaluate`, `predict` and the three `*_on_batch` all end in one of three functions that the
+trainer makes for a compiled model. Replacing those leaves everything else Keras's own: data
+adapters, callbacks, logs, `History`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+from keras.src.backend.tensorflow import trainer as keras_trainer
+
+from legroom.backends.tensorflow.batch import concatenate
+from legroom.backends.tensorflow.step import Step
+from legroom.backends.tensorflow.whole import Traits
+
+__all__ = ["Guard", "patch_trainer", "unguardable"]
+
+# Given a model and what its function is for, the runner of its step, or None to leave it alone.
+Guard = Callable[[Any, str, Step], Callable[[Any], Any] | None]
+
+_MADE = {"train": "make_train_function", "test": "make_test_function",
+         "predict": "make_predict_function"}  # fmt: skip
+_Trainer = keras_trainer.TensorFlowTrainer
+
+
+def patch_trainer(
+    wants: Callable[[Any], bool],
+    guard: Guard,
+    around: Callable[[Any, str, Callable[[], Any]], Any],
+) -> None:
+    """Hand Keras guarded functions for the models that are wanted.
+
+    Args:
+        wants: Whether a model is to be guarded.
+        guard: Makes the runner of a model's step.
+        around: Called with a model, a method's name and the call itself, around `fit` and its
+            like; returns what they return.
+    """
+    for kind, name in _MADE.items():
+        setattr(_Trainer, name, _making(kind, getattr(_Trainer, name), wants, guard))
+    for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
+                 "predict_on_batch"):  # fmt: skip
+        setattr(_Trainer, name, _surrounded(name, getattr(_Trainer, name), wants, around))
+
+
+def unguardable(model: Any) -> str | None:
+    """Why a model's own functions have to be left alone, if they have to."""
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if replicas > 1:
+        return f"it trains on {replicas} replicas at once"
+    if isinstance(
+        model.distribute_strategy,
+        (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy),
+    ):
+        return f"it trains under {type(model.distribute_strategy).__name__}"
+    for name in _MADE.values():
+        if getattr(type(model), name) is not getattr(_Trainer, name):
+            return f"its class has a {name} of its own"
+    return None
+
+
+def _making(
+    kind: str, original: Callable[..., Any], wants: Callable[[Any], bool], guard: Guard
+) -> Callable[..., Any]:
+    attribute = f"{kind}_function"
+
+    @functools.wraps(original)
+    def make(self: Any, force: bool = False) -> Any:
+        if getattr(self, attribute) is not None and not force:
+            return getattr(self, attribute)
+        if not wants(self) or unguardable(self) is not None:
+            return original(self, force)
+        source = _Function(self, kind, guard)
+        setattr(self, attribute, source.predict if kind == "predict" else source)
+        return getattr(self, attribute)
+
+    return make
+
+
+class _Function:
+    """What stands in for a function that Keras's trainer would have made."""
+
+    def __init__(self, model: Any, kind: str, guard: Guard) -> None:
+        self._model = model
+        self._kind = kind
+        self._guard = guard
+        self._runners: list[tuple[Any, Callable[[Any], Any]]] = []
+
+    def __call__(self, iterator: Any) -> Any:
+        """Take the batches of one execution from the iterator and run a step on each."""
+        outputs = None
+        run = self._runner(getattr(iterator, "element_spec", None))
+        for executed in range(self._model.steps_per_execution):
+            try:
+                data = next(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if executed == 0:
+                    raise StopIteration from None
+                break
+            outputs = run(_without_optionals(data))
+        return outputs
+
+    def predict(self, data: list[Any]) -> Any:
+        """Run the predict step on each of the batches, and join what they give."""
+        run = self._runner(None)
+        outputs = [run(_without_optionals(one)) for one in data]
+        if len(outputs) == 1:
+            return outputs[0]
+        return tree.map_structure(lambda *parts: concatenate(parts), *outputs)
+
+    def _runner(self, spec: Any) -> Callable[[Any], Any]:
+        """The runner for data of this spec: a model may be fed by several sources in turn."""
+        for known, runner in self._runners:
+            if known is spec or (known is not None and spec is not None and known == spec):
+                return runner
+        usable = spec if spec is not None and _plain(spec) else None
+        model = self._model
+        traits = Traits(
+            getattr(model, f"{self._kind}_step"),
+            strategy=model.distribute_strategy,
+            eager=model.run_eagerly,
+            jit_compile=model.jit_compile,
+            trains=self._kind == "train",
+            spec=usable,
+        )
+        step = Step(traits, model=model, concatenates=self._kind == "predict")
+        runner = self._guard(model, self._kind, step)
+        assert runner is not None
+        self._runners.append((spec, runner))
+        return runner
+
+
+def _surrounded(
+    name: str,
+    original: Callable[..., Any],
+    wants: Callable[[Any], bool],
+    around: Callable[[Any, str, Callable[[], Any]], Any],
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not wants(self):
+            return original(self, *args, **kwargs)
+        return around(self, name, functools.partial(original, self, *args, **kwargs))
+
+    return method
+
+
+def _plain(spec: Any) -> bool:
+    """Whether a source's declared types can be traced for as they are."""
+    return all(
+        leaf is None or (isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None)
+        for leaf in tree.flatten(spec)
+    )
+
+
+def _without_optionals(data: Any) -> Any:
+    """Batches as Keras's step sees them: tf.data's stand-ins for None are None again."""
+    return tree.map_structure(
+        lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
+    )
+
+

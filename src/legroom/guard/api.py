@@ -1,0 +1,173 @@
+"""What users call."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from legroom.core.errors import UnsupportedModel
+from legroom.core.units import parse_size
+from legroom.guard.options import GuardOptions
+
+__all__ = ["fit", "guard", "install", "limit", "step"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def fit(
+    model: Any,
+    *args: Any,
+    memory: str | int | None = None,
+    exact: bool = False,
+    slice_size: int | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Train a Keras model like `model.fit`, in the memory there is.
+
+    Args:
+        model: The compiled model.
+        *args: As for `model.fit`.
+        memory: A budget to plan by ("8GiB", "80%"): slices are chosen to stay under it.
+        exact: Never slice what slices would change (BatchNorm, losses that couple samples).
+        slice_size: Slices fixed by hand.
+        **kwargs: As for `model.fit`.
+
+    Returns:
+        Keras's `History`; its `.legroom` is the run's :class:`~legroom.RunReport`.
+
+    Raises:
+        CannotFit: If even one sample at a time is too much.
+    """
+    from legroom.guard.registry import registry
+
+    before = registry.own_options(_checked(model))
+    guard(model, memory=memory, exact=exact, slice_size=slice_size)
+    try:
+        return model.fit(*args, **kwargs)
+    finally:
+        if before is None:
+            registry.remove(model)
+        else:
+            registry.add(model, before)
+
+
+def guard(
+    model: Any,
+    *,
+    memory: str | int | None = None,
+    exact: bool = False,
+    slice_size: int | None = None,
+) -> Any:
+    """Guard a model's own `fit`, `evaluate`, `predict` and `*_on_batch` from now on.
+
+    Args:
+        model: The Keras model.
+        memory: A budget to plan by.
+        exact: Never slice what slices would change.
+        slice_size: Slices fixed by hand.
+
+    Returns:
+        The same model.
+    """
+    options = GuardOptions.read(memory, exact, slice_size)
+    from legroom.guard.registry import registry
+
+    registry.add(_checked(model), options)
+    return model
+
+
+def install(*, memory: str | int | None = None, exact: bool = False) -> None:
+    """Guard every Keras model of this process from now on; in notebooks `%load_ext legroom`."""
+    options = GuardOptions.read(memory, exact)
+    _refuse_legacy()
+    from legroom.guard.registry import registry
+
+    registry.add_everything(options)
+
+
+def limit(size: str | int) -> None:
+    """Cap the device memory of this process.
+
+    To be called before TensorFlow takes memory; on a CPU before it is imported.
+
+    Raises:
+        BadBudget: If the size can't be used, or it is too late.
+    """
+    from legroom.machine.memory import device_limit
+
+    limit_bytes = parse_size(size, whole=device_limit())
+    if "tensorflow" in sys.modules:
+        from legroom.backends.tensorflow import pool
+
+        pool.set_limit(limit_bytes)
+    else:
+        from legroom.backends.tensorflow.caps import cap_environment
+
+        os.environ.update(cap_environment(limit_bytes))
+
+
+@overload
+def step(function: F) -> F: ...
+@overload
+def step(
+    *, memory: str | int | None = ..., exact: bool = ..., slice_size: int | None = ...,
+    returns: Any = ...,
+) -> Callable[[F], F]: ...  # fmt: skip
+def step(
+    function: Any = None,
+    *,
+    memory: str | int | None = None,
+    exact: bool = False,
+    slice_size: int | None = None,
+    returns: Any = None,
+) -> Any:
+    """Guard a hand-written training step, plain or a `tf.function`.
+
+    Arguments that share their first axis with the first tensor among them are sliced, others are
+    passed whole. What the step returns is put together again: one entry for each sample is joined,
+    a mean stays a mean, a sum a sum.
+
+    Args:
+        function: The step.
+        memory: A budget to plan by.
+        exact: Never slice what slices would change.
+        slice_size: Slices fixed by hand.
+        returns: How results are put together, where the guess is wrong: "mean", "sum", "concat"
+            or "last", one for all or a structure like the result's.
+    """
+    options = GuardOptions.read(memory, exact, slice_size)
+
+    def decorate(inner: Any) -> Any:
+        from legroom.backends.tensorflow.functions import guarded_function
+        from legroom.guard.loop import GuardedStep
+
+        return guarded_function(
+            inner, lambda backend_step: GuardedStep(backend_step, options, "batch"), returns
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+def _checked(model: Any) -> Any:
+    _refuse_legacy()
+    import keras
+
+    if not isinstance(model, keras.Model):
+        module = type(model).__module__
+        legacy = " It is a model of the old tf_keras; legroom needs Keras 3." * (
+            module.startswith("tf_keras")
+        )
+        raise UnsupportedModel(
+            f"Expected a Keras model.{legacy} Received: {type(model).__name__} of {module}"
+        )
+    return model
+
+
+def _refuse_legacy() -> None:
+    if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
+        raise UnsupportedModel(
+            "TF_USE_LEGACY_KERAS is set, so tf.keras is the old Keras 2. legroom guards Keras 3: "
+            "unset the variable, and import keras (or tf.keras) as it comes with TensorFlow."
+        )

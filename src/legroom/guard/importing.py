@@ -1,0 +1,78 @@
+"""Guarding Keras when, and if, a script imports it."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["install_when_imported"]
+
+
+def install_when_imported(*, exact: bool = False) -> None:
+    """Guard every Keras model as soon as keras is imported; until then, import nothing.
+
+    A script may set up its environment before it imports TensorFlow, or never import it at all.
+    """
+
+    def guard_all(module: ModuleType) -> None:
+        import legroom.guard.api as api
+        from legroom.backends.tensorflow import caps
+
+        if module.backend.backend() == "tensorflow":
+            limit = os.environ.get(caps.MEMORY_VARIABLE)
+            if limit is not None and caps.capped_bytes() is None:
+                api.limit(int(limit))  # on a GPU: the limit is set now that TensorFlow is there
+            api.install(exact=exact)
+            from legroom.backends.tensorflow.functions import guard_functions
+            from legroom.guard.loop import GuardedStep
+            from legroom.guard.options import GuardOptions
+
+            options = GuardOptions(exact=exact)
+            guard_functions(lambda step: GuardedStep(step, options, "batch"))
+
+    if "keras" in sys.modules:
+        guard_all(sys.modules["keras"])
+    else:
+        sys.meta_path.insert(0, _AfterImport("keras", guard_all))
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls back when a module was imported, and then takes itself away."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._then)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """A module's own loader, with a call behind it."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._then = then
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

@@ -1,0 +1,324 @@
+"""The step that survives: try, and on running out of memory try again with smaller slices.
+
+This is the only place where an out-of-memory error is caught and answered. It knows no framework:
+a backend's step runs a batch whole or in slices and, when it runs out of memory, has done nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from legroom.core.errors import CannotFit
+from legroom.core.events import emit
+from legroom.core.units import format_bytes
+from legroom.guard import wording
+from legroom.guard.options import GuardOptions
+from legroom.guard.policy import SliceSearch
+
+__all__ = ["BackendStep", "GuardedStep"]
+
+# How far a prediction may be off before anything was measured. Where slices give the same
+# training, starting too small costs a slower first step, starting too large costs an
+# out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
+_CAUTIOUS = 2.2
+_BOLD = 1.0
+# Seconds between two notes of progress in the journal.
+_PROGRESS_EVERY = 10.0
+
+
+class BackendStep(Protocol):
+    """What the guard needs of a backend's step."""
+
+    pool: Any
+
+    def samples(self, data: Any) -> int | None: ...
+    def run(self, data: Any, slice_size: int | None) -> Any: ...
+    def rules(self, data: Any) -> Any: ...
+    def predictor(self, data: Any) -> Any: ...
+    def is_oom(self, error: BaseException) -> bool: ...
+    def describe(self, error: BaseException) -> tuple[str | None, int | None]: ...
+    def recover(self) -> None: ...
+
+
+class GuardedStep:
+    """Runs a backend's step so that running out of memory costs a retry.
+
+    Args:
+        step: The backend's step.
+        options: What the user asked for.
+        subject: What is trained, for messages: "batch", "evaluation batch", "prediction batch".
+    """
+
+    def __init__(self, step: BackendStep, options: GuardOptions, subject: str = "batch") -> None:
+        self._step = step
+        self._options = options
+        self._subject = subject
+        self._search = SliceSearch(fixed=options.slice_size)
+        self._budget: int | None = None
+        self._needs: Any = None
+        self._whole_fits: set[int] = set()
+        self._current: dict[int, int] = {}
+        self._measured: dict[int, int] = {}
+        self._peak = 0
+        self._largest = 0
+        self._unreported = 0
+        self._reported_at = time.monotonic()
+        self._noted: set[str] = set()
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What the step may use, once it ran."""
+        return self._budget
+
+    def __call__(self, data: Any) -> Any:
+        """Run the step on a batch."""
+        samples = self._step.samples(data)
+        if samples in self._whole_fits:
+            failure, began = None, time.monotonic()
+            try:
+                outputs = self._step.run(data, None)
+            except Exception as error:
+                if not self._step.is_oom(error):
+                    raise
+                failure = self._step.describe(error)
+            if failure is None:
+                self._count(samples or 0)
+                return outputs
+            # Here, past the except block, the error and all that its traceback held are free.
+            assert samples is not None
+            self._whole_fits.clear()
+            self._answer(data, samples, samples, self._free_after_failure(), failure, began)
+        return self._run_slowly(data, samples)
+
+    def report(self) -> None:
+        """Tell how far the training is; called at its end, and now and then."""
+        if self._unreported or self._peak:
+            peak = self._step.pool.peak_bytes()
+            self._peak = max(self._peak, peak or 0)
+            emit(
+                "progress",
+                samples_seen=self._unreported if self._subject == "batch" else 0,
+                samples_lost=0,
+                peak_bytes=self._peak or None,
+                batch_size=self._largest if self._subject == "batch" else None,
+                budget_bytes=self._budget,
+            )
+        self._unreported = 0
+        self._reported_at = time.monotonic()
+
+    def _count(self, samples: int) -> None:
+        self._unreported += samples
+        self._largest = max(self._largest, samples)
+        if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
+            self.report()
+
+    def _run_slowly(self, data: Any, samples: int | None) -> Any:
+        """Run a batch whose slice size is still being looked for, or is not the whole batch."""
+        if samples is None:
+            return self._run_unsliceable(data)
+        while True:
+            in_use = self._step.pool.in_use_bytes()
+            free = self._free(in_use)
+            size = self._choose(data, samples, free)
+            measures = self._measured.get(size, 0) < 2 and in_use is not None
+            if measures:
+                self._peak = max(self._peak, self._step.pool.peak_bytes() or 0)
+                self._step.pool.reset_peak()
+            failure, began = None, time.monotonic()
+            try:
+                outputs = self._step.run(data, size if size < samples else None)
+            except Exception as error:
+                if not self._step.is_oom(error):
+                    raise
+                failure = self._step.describe(error)
+            if failure is None:
+                need = None
+                if measures:
+                    peak = self._step.pool.peak_bytes()
+                    need = None if peak is None else peak - in_use
+                    self._measured[size] = self._measured.get(size, 0) + 1
+                self._search.succeeded(size, free, need)
+                if size >= samples and self._search.settled(samples, size):
+                    self._whole_fits.add(samples)
+                self._count(samples)
+                return outputs
+            self._answer(data, samples, size, free, failure, began)
+
+    def _run_unsliceable(self, data: Any) -> Any:
+        try:
+            return self._step.run(data, None)
+        except Exception as error:
+            if not self._step.is_oom(error):
+                raise
+            place, needed = self._step.describe(error)
+        raise self._cannot_slice(None, "its arguments share no first axis", place, needed)
+
+    def _choose(self, data: Any, samples: int, free: int | None) -> int:
+        """The slice size for this batch; says so when it changes."""
+        if self._search.predict is None and free is not None and self._options.slice_size is None:
+            self._predict(data, samples, free)
+        size = self._search.propose(samples, free)
+        if size < samples and not self._may_slice(data):
+            size = samples
+        before = self._current.get(samples)
+        self._current[samples] = size
+        if size < samples and size != before:
+            reason = "planned" if before is None else "grow" if size > before else "shrink"
+            if self._options.slice_size is not None:
+                reason = "fixed"
+            # After an OOM the line was said with it; a plan of the user's own needs none.
+            text = ""
+            if reason == "planned":
+                text = wording.planned(
+                    self._subject, samples, size, self._needs and self._needs(samples), free
+                )
+            elif reason == "grow":
+                text = wording.grown(self._subject, samples, size)
+            self._tell_plan(samples, size, reason, text)
+        elif size >= samples and before is not None and before < samples:
+            text = wording.grown(self._subject, samples, size)
+            self._tell_plan(samples, size, "grow", text)
+        return size
+
+    def _tell_plan(self, samples: int, size: int, reason: str, text: str) -> None:
+        emit(
+            "plan",
+            text,
+            subject=self._subject,
+            batch_size=samples,
+            slice_size=size,
+            slices=-(-samples // size),
+            reason=reason,
+            budget_bytes=self._budget,
+        )
+
+    def _predict(self, data: Any, samples: int, free: int) -> None:
+        """Before the first step: what should it need?"""
+        self._needs = self._step.predictor(data)
+        if self._needs is None:
+            return
+        self._search.predict = self._needs
+        if self._needs(samples) * _CAUTIOUS <= free:
+            self._search.doubt = _BOLD
+            return
+        rules = self._step.rules(data)
+        same = rules.refusal is None and not rules.coupled and rules.unverified is None
+        self._search.doubt = _CAUTIOUS if same else _BOLD
+
+    def _may_slice(self, data: Any) -> bool:
+        """Whether slicing is possible and allowed; says once what it changes."""
+        rules = self._step.rules(data)
+        if rules.refusal is not None:
+            self._note(wording.whole_because(self._subject, rules.refusal))
+            return False
+        if rules.coupled:
+            if self._options.exact:
+                self._note(wording.exact_refuses(self._subject, rules.coupled))
+                return False
+            self._note(wording.slices_change(rules.coupled), layers=list(rules.coupled))
+        if rules.unverified is not None:
+            self._note(wording.unverified(self._subject, rules.unverified))
+        return True
+
+    def _note(self, text: str, **data: Any) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            emit("note", text, **data)
+
+    def _answer(
+        self,
+        data: Any,
+        samples: int,
+        size: int,
+        free: int | None,
+        failure: tuple[str | None, int | None],
+        began: float,
+    ) -> None:
+        """After a failure: free what it held, choose anew, say so; or give up."""
+        place, needed = failure
+        self._step.recover()
+        seconds = time.monotonic() - began
+        self._search.failed(size, free)
+        in_use = self._step.pool.in_use_bytes()
+        event = {
+            "place": place,
+            "needed_bytes": needed,
+            "batch_size": samples,
+            "slice_size": size,
+            "seconds": seconds,
+        }
+        if self._options.slice_size is not None:
+            emit("oom", wording.ran_out(place, needed), **event)
+            raise self._does_not_fit(data, size, in_use, fixed=True)
+        if size <= 1:
+            emit("oom", wording.ran_out(place, needed), **event)
+            raise self._does_not_fit(data, 1, in_use)
+        rules = self._step.rules(data)
+        if rules.refusal is not None or (rules.coupled and self._options.exact):
+            emit("oom", wording.ran_out(place, needed), **event)
+            reason = rules.refusal or wording.coupling(rules.coupled)
+            raise self._cannot_slice(samples, reason, place, needed, exact=rules.refusal is None)
+        chosen = self._search.propose(samples, self._free(in_use))
+        self._current[samples] = chosen
+        emit("oom", wording.repeated(self._subject, place, needed, samples, chosen), **event)
+        self._tell_plan(samples, chosen, "oom", "")
+
+    def _does_not_fit(
+        self, data: Any, size: int, in_use: int | None, *, fixed: bool = False
+    ) -> CannotFit:
+        needs = self._needs or self._step.predictor(data)
+        text = wording.cannot_fit(
+            size=size,
+            fixed=fixed,
+            need=None if needs is None else needs(size),
+            in_use=in_use,
+            budget=self._budget,
+            tensors=() if needs is None else needs.peak(size).tensors,
+        )
+        emit("cannot_fit", data_text=text, budget_bytes=self._budget)
+        return CannotFit(
+            text,
+            needed_bytes=None if needs is None else needs(size) + (in_use or 0),
+            budget_bytes=self._budget,
+        )
+
+    def _cannot_slice(
+        self,
+        samples: int | None,
+        reason: str,
+        place: str | None,
+        needed: int | None,
+        *,
+        exact: bool = False,
+    ) -> CannotFit:
+        text = wording.cannot_slice(samples, reason, place, needed, exact=exact)
+        emit("cannot_fit", data_text=text, budget_bytes=self._budget)
+        return CannotFit(text, budget_bytes=self._budget)
+
+    def _free(self, in_use: int | None) -> int | None:
+        """The bytes that are free for a step; None where nobody knows."""
+        if self._budget is None:
+            self._budget = self._read_budget(in_use)
+        if self._budget is None:
+            return None
+        return max(0, self._budget - (in_use or 0))
+
+    def _free_after_failure(self) -> int | None:
+        self._step.recover()
+        return self._free(self._step.pool.in_use_bytes())
+
+    def _read_budget(self, in_use: int | None) -> int | None:
+        """The limit of the device, or what the host can still give; the user's, if smaller."""
+        from legroom.machine.memory import host_available
+
+        limit = self._step.pool.limit_bytes()
+        if limit is None:
+            limit = host_available() + (in_use or 0)
+        if self._options.memory is not None:
+            limit = min(limit, self._options.memory)
+        return int(limit)
+
+
+def _mb(count: int | None) -> str:
+    return "?" if count is None else format_bytes(count)

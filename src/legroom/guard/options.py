@@ -1,0 +1,53 @@
+"""What a user asks of the guard."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+from legroom.core.errors import LegroomError
+from legroom.core.units import parse_size
+
+__all__ = ["GuardOptions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GuardOptions:
+    """How a model or a step is to be guarded.
+
+    Attributes:
+        memory: A budget in bytes to plan by; slices are chosen to stay under it.
+        exact: Never slice what slices would change.
+        slice_size: A slice size fixed by hand.
+    """
+
+    memory: int | None = None
+    exact: bool = False
+    slice_size: int | None = None
+
+    @classmethod
+    def read(
+        cls, memory: str | int | None = None, exact: bool = False, slice_size: Any = None
+    ) -> GuardOptions:
+        """Check what the user gave.
+
+        Raises:
+            BadBudget: If the budget can't be read.
+            LegroomError: If the slice size is no whole number above zero.
+        """
+        budget = None
+        if memory is not None:
+            from legroom.machine.memory import device_limit
+
+            budget = parse_size(memory, whole=device_limit())
+        if slice_size is not None:
+            try:
+                if isinstance(slice_size, bool) or operator.index(slice_size) < 1:
+                    raise TypeError
+            except TypeError:
+                raise LegroomError(
+                    "slice_size must be a whole number of samples, 1 or more. "
+                    f"Received: slice_size={slice_size!r}"
+                ) from None
+        return cls(budget, bool(exact), slice_size)

@@ -1,0 +1,188 @@
+"""Which slice size to try next. Pure: it knows numbers only, no framework and no device.
+
+Sizes are chosen from three sources, the surest first: what was seen to fit or to fail at this
+much free memory; what was measured, carried over to other sizes; what was predicted before
+anything ran. An out-of-memory error costs seconds, so the search moves by measurement wherever
+there is one, and by halving and bisecting only where there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+__all__ = ["SliceSearch"]
+
+# Past a measured size, what is added for larger ones has this much doubt, and so much of what was
+# measured may be chance: the same step does not always peak at the same height.
+_GROWTH_MARGIN = 1.25
+_CHANCE = 0.08
+# With so much more memory than it had when it failed, a size may be tried again; with so little
+# less than it had when it fitted, it still fits.
+_MORE = 1.1
+_SAME = 1.03
+# Two sizes have to be so far apart to tell what a sample costs.
+_APART = 1.3
+# A larger size is worth a new trace only if it is so much larger; below a few samples any is.
+_WORTH = 0.9
+_FEW = 16
+# A size is good enough when no larger one could be more than this much larger.
+_GOOD_ENOUGH = 0.8
+
+
+@dataclasses.dataclass
+class SliceSearch:
+    """Looks for the largest slice that fits, and remembers what it has seen.
+
+    Attributes:
+        fixed: A slice size set by hand; nothing is searched then.
+        predict: Bytes that a step needs with slices of a size, before anything was measured.
+        doubt: How many times as much as predicted it might be.
+    """
+
+    fixed: int | None = None
+    predict: Callable[[int], int] | None = None
+    doubt: float = 1.15
+    _needs: dict[int, int] = dataclasses.field(default_factory=dict)
+    _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
+    _failed: list[tuple[int, int | None]] = dataclasses.field(default_factory=list)
+
+    def propose(self, samples: int, free: int | None) -> int:
+        """The slice size to try for a batch.
+
+        Args:
+            samples: The size of the batch.
+            free: The bytes that are free now; None where nobody knows.
+        """
+        if self.fixed is not None:
+            return min(self.fixed, samples)
+        barred = self._barred(free)
+        proven = self._proven(samples, free, barred)
+        limit = samples if barred is None else min(samples, barred - 1)
+        expected = self._expected(limit, free)
+        if not self._knows_growth() and (expected or 0) * _WORTH <= proven < limit:
+            expected = None  # one measurement does not tell what a sample more costs: look
+        if expected is not None:
+            # Measured where it can be; but never again at a size that failed, and not below one
+            # that was seen to fit.
+            if barred is not None and expected >= barred * _GOOD_ENOUGH and not proven:
+                expected = max(1, barred // 2)
+            chosen = max(expected, proven)
+            if proven >= chosen * _WORTH and chosen < samples and proven >= _FEW:
+                chosen = proven
+        elif barred is None:
+            chosen = min(limit, proven + max(1, proven // 3)) if proven else limit
+        elif not proven:
+            chosen = max(1, barred // 2)
+        elif proven >= (barred - 1) * _GOOD_ENOUGH:
+            chosen = proven
+        else:
+            chosen = (proven + barred) // 2
+        return max(1, min(chosen if chosen == proven else _even(chosen, samples, proven), limit))
+
+    def succeeded(self, size: int, free: int | None, need: int | None) -> None:
+        """A step with slices of this size went through.
+
+        Args:
+            size: The slice size.
+            free: The bytes that were free before it.
+            need: The bytes it took at its peak, where they were measured.
+        """
+        known = self._fitted.get(size)
+        self._fitted[size] = free if known is None or free is None else min(known, free)
+        if need is not None:
+            self._needs[size] = max(need, self._needs.get(size, 0))
+
+    def failed(self, size: int, free: int | None) -> None:
+        """A step with slices of this size ran out of memory."""
+        self._failed.append((size, free))
+        self._fitted.pop(size, None)
+        # What was measured at smaller sizes misled if it said that this one fits.
+        expected = self._expected_need(size)
+        if free is not None and expected is not None and expected <= free:
+            correction = free * 1.05 / expected
+            self._needs = {at: int(need * correction) for at, need in self._needs.items()}
+
+    def settled(self, samples: int, size: int) -> bool:
+        """Whether whole batches of this size are known to fit."""
+        return size >= samples and samples in self._fitted and not self._failed
+
+    def failures(self) -> int:
+        """How many sizes failed so far."""
+        return len({size for size, _ in self._failed})
+
+    def _barred(self, free: int | None) -> int | None:
+        """The smallest size that failed with at least this much memory free."""
+        sizes = [
+            size
+            for size, had in self._failed
+            if free is None or had is None or free <= had * _MORE
+        ]
+        return min(sizes, default=None)
+
+    def _proven(self, samples: int, free: int | None, barred: int | None) -> int:
+        """The largest size that was seen to fit in this much memory; 0 if none was."""
+        return max(
+            (
+                size
+                for size, had in self._fitted.items()
+                if size <= samples
+                and (barred is None or size < barred)
+                and (
+                    free is None
+                    or (size in self._needs and self._needs[size] <= free)
+                    or (had is not None and had <= free * _SAME)
+                )
+            ),
+            default=0,
+        )
+
+    def _expected(self, limit: int, free: int | None) -> int | None:
+        """The largest size up to a limit that should fit; None where nothing tells."""
+        if free is None or self._expected_need(limit) is None:
+            return None
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            need = self._expected_need(middle)
+            assert need is not None
+            if need <= free:
+                low = middle
+            else:
+                high = middle - 1
+        return max(1, low)
+
+    def _expected_need(self, size: int) -> int | None:
+        """The bytes that a size should need at most, from measurements first."""
+        if not self._needs:
+            return None if self.predict is None else int(self.predict(size) * self.doubt)
+        near = min(self._needs, key=lambda other: abs(other - size))
+        each = self._per_sample()
+        if size <= near:
+            return max(0, int(self._needs[near] - each * (near - size)))
+        if size == near + 1 and near < _FEW:
+            return int(self._needs[near] + each)  # a step of one is a large step down here
+        added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
+        return int(self._needs[near] + each * added)
+
+    def _knows_growth(self) -> bool:
+        if self.predict is not None:
+            return True
+        return bool(self._needs) and max(self._needs) >= min(self._needs) * _APART
+
+    def _per_sample(self) -> float:
+        """The bytes that one more sample in a slice costs."""
+        low, high = min(self._needs), max(self._needs)
+        if high >= low * _APART:
+            return max(0.0, (self._needs[high] - self._needs[low]) / (high - low))
+        if self.predict is not None and self.predict(low) > 0:
+            predicted = (self.predict(2 * low) - self.predict(low)) / low
+            return predicted * self._needs[low] / self.predict(low)
+        return self._needs[low] / low  # all of it, where nothing else is known: safe upwards
+
+
+def _even(size: int, samples: int, proven: int) -> int:
+    """A slightly smaller size that divides the batch more evenly, where there is one."""
+    count = -(-samples // size)
+    even = -(-samples // count)
+    return even if even >= 0.9 * size and even > proven else size

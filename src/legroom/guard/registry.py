@@ -1,0 +1,98 @@
+"""Which models are guarded, and how: those that were named, or all of them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+from legroom.core.errors import UnsupportedModel
+from legroom.guard.loop import GuardedStep
+from legroom.guard.options import GuardOptions
+from legroom.guard.session import Session
+
+__all__ = ["Registry", "registry"]
+
+_SUBJECTS = {"train": "batch", "test": "evaluation batch", "predict": "prediction batch"}
+
+
+class Registry:
+    """The models to be guarded. One for each process, because Keras's classes are shared by it."""
+
+    def __init__(self) -> None:
+        self._options: weakref.WeakKeyDictionary[Any, GuardOptions] = weakref.WeakKeyDictionary()
+        self._everything: GuardOptions | None = None
+
+    def add(self, model: Any, options: GuardOptions) -> None:
+        """Guard a model from now on."""
+        patch_backend()
+        self._options[model] = options
+        _forget_functions(model)
+
+    def remove(self, model: Any) -> None:
+        """Leave a model to Keras again."""
+        self._options.pop(model, None)
+        _forget_functions(model)
+
+    def add_everything(self, options: GuardOptions) -> None:
+        """Guard every model of this process from now on."""
+        patch_backend()
+        self._everything = options
+
+    def options(self, model: Any) -> GuardOptions | None:
+        """How a model is guarded; None if it is not."""
+        return self._options.get(model, self._everything)
+
+    def own_options(self, model: Any) -> GuardOptions | None:
+        """How a model was asked to be guarded by name."""
+        return self._options.get(model)
+
+    def wants(self, model: Any) -> bool:
+        """Whether a model is guarded."""
+        return self.options(model) is not None
+
+    def guard(self, model: Any, kind: str, step: Any) -> GuardedStep:
+        """Make the guarded runner of one of a model's steps."""
+        options = self.options(model)
+        assert options is not None
+        guarded = GuardedStep(step, options, _SUBJECTS[kind])
+        Session.of(model).watch(guarded)
+        return guarded
+
+    def around(self, model: Any, method: str, call: Any) -> Any:
+        """Run one of Keras's methods for a guarded model."""
+        from legroom.backends.tensorflow.trainer import unguardable
+
+        reason = unguardable(model)
+        if reason is not None:
+            return Session.of(model).run_unguarded(model.name, reason, call)
+        return Session.of(model).run(method, call)
+
+
+registry = Registry()
+
+
+@functools.cache
+def patch_backend() -> None:
+    """Take our place in Keras's trainer, once for the process.
+
+    Raises:
+        UnsupportedModel: If Keras runs on a backend that legroom does not know yet.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise UnsupportedModel(
+            f"legroom guards Keras on TensorFlow so far; here Keras runs on {backend!r}. "
+            "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
+        )
+    from legroom.backends.tensorflow.trainer import patch_trainer
+
+    patch_trainer(registry.wants, registry.guard, registry.around)
+
+
+def _forget_functions(model: Any) -> None:
+    """Have Keras ask for its functions anew."""
+    for name in ("train_function", "test_function", "predict_function"):
+        setattr(model, name, None)

@@ -1,0 +1,88 @@
+"""What happens around a guarded call of Keras: events are gathered, and a report is made."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from legroom.core.events import Event, emit, has_listener, listening
+from legroom.guard.loop import GuardedStep
+from legroom.report.run import RunReport
+
+__all__ = ["Session"]
+
+
+class Session:
+    """The guarded calls of one model.
+
+    A call inside another one (the validation inside `fit`) belongs to the outer one.
+    """
+
+    _all: ClassVar[weakref.WeakKeyDictionary[Any, Session]] = weakref.WeakKeyDictionary()
+    _depth = threading.local()
+
+    def __init__(self) -> None:
+        self._steps: list[GuardedStep] = []
+        self._said_unguarded = False
+
+    @classmethod
+    def of(cls, model: Any) -> Session:
+        """The session of a model."""
+        return cls._all.setdefault(model, cls())
+
+    def watch(self, step: GuardedStep) -> None:
+        """Have a step report when the call it runs in ends."""
+        self._steps.append(step)
+
+    def run(self, method: str, call: Callable[[], Any]) -> Any:
+        """Run a call of Keras; a `History` it returns gets the report."""
+        if getattr(self._depth, "value", 0):
+            return call()
+        if method.endswith("_on_batch"):
+            # Called once for each batch of a loop by hand: no start and no end to speak of.
+            with _terminal():
+                return call()
+        events: list[Event] = []
+        self._depth.value = 1
+        try:
+            with _terminal(), listening(events.append):
+                emit("training_started", method=method)
+                try:
+                    result = call()
+                finally:
+                    for step in self._steps:
+                        step.report()
+                    emit("training_finished", method=method)
+        finally:
+            self._depth.value = 0
+        if method == "fit":
+            result.legroom = RunReport.from_events(events)
+            if result.legroom.sliced:
+                _show(result.legroom)
+        return result
+
+    def run_unguarded(self, name: str, reason: str, call: Callable[[], Any]) -> Any:
+        """Run a call that can't be guarded as Keras would, and say so once."""
+        if not self._said_unguarded:
+            self._said_unguarded = True
+            with _terminal():
+                emit("note", f"{name} is trained as Keras would, without legroom: {reason}")
+        return call()
+
+
+def _terminal() -> contextlib.AbstractContextManager[None]:
+    """Say what happens in the terminal, unless someone up there does already."""
+    from legroom.report.terminal import LiveLines
+
+    return contextlib.nullcontext() if has_listener(LiveLines) else listening(LiveLines())
+
+
+def _show(report: RunReport) -> None:
+    from legroom.report.table import print_table
+    from legroom.report.terminal import LiveLines
+
+    if not has_listener(LiveLines):  # under `legroom run` the table comes at the script's end
+        print_table(report)

@@ -1,0 +1,165 @@
+"""What the guard says, in one place: what happened, to which layer, how many bytes, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legroom.core.units import format_bytes
+
+__all__ = [
+    "cannot_fit",
+    "cannot_slice",
+    "coupling",
+    "exact_refuses",
+    "grown",
+    "planned",
+    "ran_out",
+    "repeated",
+    "slices_change",
+    "unverified",
+    "whole_because",
+]
+
+
+def slices_of(samples: int, size: int) -> str:
+    """ "4 slices of 64"."""
+    return f"{-(-samples // size)} slices of {size}"
+
+
+def ran_out(place: str | None, needed: int | None) -> str:
+    """ "out of memory at conv2d_1 (848 MB more needed)"."""
+    at = f" at {place}" if place else ""
+    more = f" ({format_bytes(needed)} more needed)" if needed else ""
+    return f"out of memory{at}{more}"
+
+
+def repeated(
+    subject: str, place: str | None, needed: int | None, samples: int, size: int
+) -> str:
+    """The line after a survived failure."""
+    return (
+        f"{ran_out(place, needed)}: {subject} {samples} now runs as {slices_of(samples, size)}; "
+        "the step was repeated, nothing lost"
+    )
+
+
+def planned(
+    subject: str, samples: int, size: int, need: int | None, free: int | None
+) -> str:
+    """The line when slices are chosen before anything ran."""
+    why = ""
+    if need is not None and free is not None:
+        why = f": whole it needs about {format_bytes(need)} and {format_bytes(free)} are free"
+    return f"{subject} {samples} starts as {slices_of(samples, size)}{why}"
+
+
+def grown(subject: str, samples: int, size: int) -> str:
+    """The line when larger slices fit."""
+    how = "whole" if size >= samples else f"as {slices_of(samples, size)}"
+    return f"there is room for more: {subject} {samples} now runs {how}"
+
+
+def coupling(names: Sequence[str]) -> str:
+    """What couples the samples of a batch."""
+    return f"{_listed(names)} mix{'es' if len(names) == 1 else ''} the samples of a batch"
+
+
+def slices_change(names: Sequence[str]) -> str:
+    """The warning when slices change the result."""
+    return (
+        f"{coupling(names)}, so in slices the training is not exactly the same: each slice is "
+        "taken for a batch there. exact=True (legroom run --exact) does not slice such a model"
+    )
+
+
+def exact_refuses(subject: str, names: Sequence[str]) -> str:
+    """Why an exact run stays whole."""
+    return f"{coupling(names)}: with exact=True the {subject} runs whole"
+
+
+def whole_because(subject: str, reason: str) -> str:
+    """Why a step runs whole although it may not fit."""
+    return f"the {subject} runs whole, because the step can't be sliced: {reason}"
+
+
+def unverified(subject: str, reason: str) -> str:
+    """The note when slices could not be compared with the whole."""
+    return f"whether slices of the {subject} give the same result could not be checked: {reason}"
+
+
+def cannot_slice(
+    samples: int | None, reason: str, place: str | None, needed: int | None, *, exact: bool
+) -> str:
+    """The explanation when a step ran out of memory and can't be sliced."""
+    batch = "" if samples is None else f" on a batch of {samples}"
+    lines = [f"{ran_out(place, needed)}{batch}, and the step can't be run in slices: {reason}."]
+    if exact:
+        lines.append(
+            "What to do: allow slices that are not exactly the same (leave out exact=True, or "
+            "--exact), use a smaller batch_size, or give more memory."
+        )
+    else:
+        lines.append(
+            "What to do: write the step so that it depends on its batch only, put @legroom.step "
+            "above it, use a smaller batch, or give more memory."
+        )
+    lines.append("The weights are as they were before this step.")
+    return "\n".join(lines)
+
+
+def cannot_fit(
+    *,
+    size: int,
+    fixed: bool,
+    need: int | None,
+    in_use: int | None,
+    budget: int | None,
+    tensors: Sequence[tuple[str, int]],
+) -> str:
+    """The explanation when even one sample at a time is too much."""
+    what = f"slices of {size} (slice_size={size})" if fixed else "one sample at a time"
+    lines = [f"This training does not fit, even with {what}."]
+    if fixed:
+        lines[0] = f"This training does not fit with {what}."
+    parts = []
+    if need is not None:
+        parts.append(f"{'A slice' if fixed else 'One sample'} needs about {format_bytes(need)}")
+    if in_use is not None:
+        held = f"{format_bytes(in_use)} are held by the weights, the optimizer and the data"
+        parts.append(held if not parts else f"on top, {held}")
+    if budget is not None:
+        parts.append(f"the budget is {format_bytes(budget)}")
+    if parts:
+        lines.append("; ".join(parts) + ".")
+    if tensors:
+        lines.append("The largest tensors of a step:")
+        lines += [f"  {format_bytes(size):>8}  {name}" for name, size in _by_layer(tensors)]
+    lines.append("What to change:")
+    if fixed:
+        lines.append("  - leave slice_size out, so that a size that fits is found")
+    lines += [
+        "  - give more memory, or free what else holds it",
+        "  - make the input smaller (image size, sequence length)",
+        f"  - make the largest layers smaller{_first(tensors)}",
+        '  - keras.mixed_precision.set_global_policy("mixed_bfloat16"): half the activations',
+        "The weights are as they were before this step.",
+    ]
+    return "\n".join(lines)
+
+
+def _by_layer(tensors: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    from legroom.messages.ops import layer_of_op
+
+    return [(layer_of_op(name) or name, size) for name, size in tensors[:5] if size]
+
+
+def _first(tensors: Sequence[tuple[str, int]]) -> str:
+    named = _by_layer(tensors)
+    return f", first of all {named[0][0]}" if named else ""
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    shown = list(names[:most])
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
