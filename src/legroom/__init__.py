@@ -59,7 +59,7 @@ _HOMES = {
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """What ``%load_ext legroom`` calls: every Keras model of the notebook is guarded from now on."""
+    """What ``%load_ext legroom`` calls: from now on every Keras model is guarded."""
     del ipython  # nothing is added to the shell itself
     importlib.import_module("legroom.guard").install()
 
@@ -71,7 +71,9 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("legroom")
     elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        # A floor that has the function's name is bound, and callable, by now: see below.
+        value = globals().get(name) or getattr(home, name)
     else:
         raise AttributeError(f"module 'legroom' has no attribute {name!r}")
     globals()[name] = value
@@ -82,18 +84,35 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _Legroom(types.ModuleType):
-    """The module's own type, for functions that are named like the floor they live on.
+class _CallableFloor(types.ModuleType):
+    """A package that is also the function of its own name in it.
 
-    ``legroom.guard`` is a function to users and a package on disk. Python binds a package to its
-    parent's name when the package is first imported, by anyone, and the function would turn into a
-    module in the user's hands. Here the function keeps the name; the package is still reached by
-    ``from legroom.guard import …``.
+    ``legroom.guard`` is a function to users and a floor of the house on disk. Python binds a
+    package to its name in the parent when it is first imported, by anyone, and the function would
+    turn into a module in the user's hands. So the module can be called.
     """
 
+    @property
+    def __signature__(self) -> Any:
+        import inspect
+
+        return inspect.signature(self._function)
+
+    @property
+    def _function(self) -> Any:
+        return vars(self)[self.__name__.rpartition(".")[2]]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+class _Legroom(types.ModuleType):
+    """The type of this module, which sees a floor being bound to its name."""
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
+        if name in _HOMES and isinstance(value, types.ModuleType):
+            value.__class__ = _CallableFloor
+        super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Legroom

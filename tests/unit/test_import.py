@@ -43,10 +43,23 @@ def test_every_public_name_is_there() -> None:
     assert set(legroom.__all__) <= set(dir(legroom))
 
 
-@pytest.mark.parametrize("first", ["import legroom.guard", "from legroom import fit", "0"])
-def test_guard_stays_a_function_although_a_package_has_its_name(first: str) -> None:
-    code = f"{first}\nimport legroom\nprint(callable(legroom.guard), callable(legroom.fit))"
-    assert python(code) == "True True\n"
+@pytest.mark.parametrize(
+    "first",
+    ["import legroom.guard", "import legroom.guard.api as api", "from legroom import fit", ""],
+)
+def test_guard_can_be_called_although_a_package_has_its_name(first: str) -> None:
+    """Whoever imported what before: a bad call fails as a call of the function would."""
+    code = (
+        f"{first}\n"
+        "import inspect, legroom\n"
+        "from legroom.guard import guard as function\n"
+        "assert inspect.signature(legroom.guard) == inspect.signature(function)\n"
+        "try:\n"
+        "    legroom.guard(nonsense=1)\n"
+        "except TypeError as error:\n"
+        "    print(error)\n"
+    )
+    assert python(code) == "guard() got an unexpected keyword argument 'nonsense'\n"
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
