@@ -1,1 +1,1 @@
-"""The ground floor: records, errors, units, files and events. Imports nothing of legroom above it."""
+"""The ground floor: records, errors, units, files and events. Imports nothing above it."""
