@@ -1,0 +1,119 @@
+"""From text, streams and exceptions to a diagnosis."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from legroom.core.errors import OutOfMemory
+from legroom.messages.case import Case, judge
+from legroom.messages.collector import Collector
+from legroom.messages.diagnosis import Diagnosis
+from legroom.messages.exceptions import chain_text
+from legroom.messages.reader import Reader
+from legroom.messages.remedies import propose
+from legroom.messages.scan import Scanner
+from legroom.messages.story import tell
+
+__all__ = ["diagnose_exception", "diagnose_stream", "diagnose_text", "explain", "translate"]
+
+# A text this short may be a paste from a window: then a line that broke at its edge is mended.
+_PASTE = 256 * 1024
+_BROKEN = re.compile(r"[ \t]{0,8}\r?\n[ \t]{0,8}")
+
+
+def explain(subject: BaseException | str | bytes | os.PathLike[str]) -> Diagnosis:
+    """Say what an exception, a message or a log means: what ran out, why, and what to do.
+
+    Args:
+        subject: The exception that was caught, the text of a message or of a whole log, or the
+            path of a log or notebook as a ``pathlib.Path``.
+
+    Returns:
+        A :class:`Diagnosis`. It shows itself in a notebook and with ``rich.print``.
+    """
+    if isinstance(subject, BaseException):
+        return diagnose_exception(subject)
+    if isinstance(subject, (str, bytes, bytearray)):
+        return diagnose_text(subject)
+    if isinstance(subject, os.PathLike):
+        path = Path(subject)
+        with path.open("rb") as stream:
+            return diagnose_stream(stream, notebook=path.suffix == ".ipynb" or None)
+    raise TypeError(
+        f"explain() takes an exception, a text or a path. Received: {type(subject).__name__}"
+    )
+
+
+def diagnose_text(text: str | bytes | bytearray) -> Diagnosis:
+    """Diagnose a message, or a log that is in memory already."""
+    if isinstance(text, str):
+        text = text.encode("utf-8", "replace")
+    case = _case(Reader(io.BytesIO(text)))
+    if case.cause is None and len(text) <= _PASTE:
+        # Terminals and issue trackers break long lines; try what it was before.
+        words = text.decode("utf-8", "replace")
+        for mended in (" ", ""):
+            again = _case(Reader(io.BytesIO(_BROKEN.sub(mended, words).encode())))
+            if again.is_oom and again.cause is not None and not again.cause.pattern.weak:
+                case = again
+                break
+    return _diagnosis(case)
+
+
+def diagnose_stream(stream: BinaryIO, *, notebook: bool | None = None) -> Diagnosis:
+    """Diagnose a log of any length, in bounded memory. Ctrl-C ends the reading, not the answer."""
+    return _diagnosis(_case(Reader(stream, notebook=notebook)))
+
+
+def diagnose_exception(error: BaseException) -> Diagnosis:
+    """Diagnose an exception with its causes. Needs none of the frameworks."""
+    return diagnose_text(chain_text(error))
+
+
+def translate(error: BaseException) -> OutOfMemory | None:
+    """The same failure as an error of ours, or None where memory did not run out.
+
+    Raise it from the original, which keeps what the framework said::
+
+        if (ours := translate(error)) is not None:
+            raise ours from error
+    """
+    diagnosis = diagnose_exception(error)
+    return OutOfMemory(diagnosis.story) if diagnosis.is_oom and diagnosis.fatal else None
+
+
+def _case(reader: Reader) -> Case:
+    scanner, seen = Scanner(), Collector()
+    for block in reader.blocks():
+        for found in scanner.feed(block):
+            seen.feed(found)
+    seen.close()
+    return judge(seen)
+
+
+def _diagnosis(case: Case) -> Diagnosis:
+    facts, cause = case.facts, case.cause
+    fields: dict[str, Any] = {
+        name: getattr(facts, name)
+        for name in (
+            "framework", "where", "device", "requested_bytes", "shape", "dtype", "op", "layer",
+            "limit_bytes", "in_use_bytes", "largest_free_bytes",
+        )
+    }  # fmt: skip
+    return Diagnosis(
+        is_oom=case.is_oom,
+        fatal=case.fatal,
+        fragmented=case.fragmented,
+        growth=case.growth,
+        story=tell(case),
+        remedies=propose(case),
+        finding=cause.finding if cause else None,
+        failures=case.failures,
+        first_cause=cause.text if cause else None,
+        last_blow=case.blow.text if case.blow else None,
+        **fields,
+    )

@@ -1,0 +1,36 @@
+"""What NumPy says, and Python itself."""
+
+from __future__ import annotations
+
+import re
+
+from legroom.messages.patterns.pattern import Pattern
+from legroom.messages.sizes import SIZE
+
+__all__ = ["PATTERNS"]
+
+PATTERNS = (
+    Pattern(
+        # 1.17: "Unable to allocate array with shape …"; later: "Unable to allocate 201. GiB for …"
+        name="numpy-unable-to-allocate",
+        key="Unable to allocate ",
+        regex=re.compile(
+            rf"Unable to allocate (?:array|(?P<size>{SIZE})(?: for (?:an )?array)?)"
+            r"(?: with (?:shape|form) (?:\((?P<shape>[0-9, ]{0,300})\))?)?"
+            r"(?: and data type (?P<dtype>\w{1,20}))?"
+        ),
+        finding="numpy-unable-to-allocate",
+        framework="numpy",
+        where="host",
+    ),
+    Pattern(
+        name="python-memory-error",
+        key="MemoryError",
+        regex=re.compile(r"MemoryError(?=[:\s'\"(]|$)"),
+        only_after=re.compile(r"(?:^|[\s.\"'(\[:<])(?:_?Array)?$"),
+        finding="python-memory-error",
+        fallback="system",
+        where="host",
+        weak=True,
+    ),
+)

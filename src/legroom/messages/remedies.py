@@ -1,0 +1,263 @@
+"""Remedies: what to do about a case, the most useful first.
+
+Pure functions. Savings are those that the text itself allows to work out: halving a batch halves
+the tensor that failed, so at least that much. With the model at hand the planner knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from legroom.core.units import format_bytes
+from legroom.messages.arithmetic import axes
+from legroom.messages.case import Case
+from legroom.messages.diagnosis import Remedy
+from legroom.messages.ops import role_of_op
+from legroom.messages.sizes import dtype_bytes
+
+__all__ = ["propose"]
+
+_MOST = 5
+_LARGEST_BATCH = 65536  # a first axis longer than this is none
+_FLOATS = ("float32", "float64")
+
+
+def propose(case: Case) -> tuple[Remedy, ...]:
+    """What to do, ranked: the cause itself first, then by what it saves."""
+    if case.cause is None:
+        return ()
+    first = list(_for_the_cause(case))
+    then: list[Remedy] = []
+    if case.is_oom and case.fatal:
+        if case.facts.where == "host":
+            then = list(_on_the_host(case))
+        elif case.facts.where != "disk":
+            then = list(_on_a_device(case))
+    # Where two save the same, the one that keeps the training as it is comes first.
+    then.sort(key=lambda one: (-(one.bytes_saved or 0), not one.exact))
+    unique = {(one.text, one.command, one.code): one for one in (*first, *then)}
+    return tuple(unique.values())[:_MOST]
+
+
+def _for_the_cause(case: Case) -> Iterator[Remedy]:
+    """What mends this very thing, whatever it saves."""
+    assert case.cause is not None
+    facts, finding = case.facts, case.cause.finding
+    yield from _LOOKALIKES.get(finding, ())
+    if not case.is_oom:
+        if finding == "segmentation-fault-or-abort":
+            yield Remedy(
+                "Run it supervised: legroom reads how the process died, says whether memory did "
+                "it, and goes on from the last snapshot if it did.",
+                command="legroom run train.py",
+            )
+        return
+    if not case.fatal:
+        return
+    if case.fragmented and facts.where == "device":
+        yield _defragment(case)
+    if case.growth:
+        yield Remedy(
+            "Free what earlier trainings in this process still hold, and watch what grows.",
+            code="legroom.release()",
+        )
+    if facts.op == "_EagerConst" or finding == "dst-tensor-is-not-initialized":
+        yield Remedy(
+            "Don't put the whole data set on the device: hand it over batch by batch.",
+            code="model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(32))",
+            bytes_saved=facts.requested_bytes,
+        )
+    if finding in ("cuda-error-out-of-memory", "cudnn-failed-to-initialize") or (
+        case.contradicted or _others(case)
+    ):
+        held = _others(case)
+        yield Remedy(
+            "See who else holds the GPU (an old notebook, a process that did not end) and end it.",
+            command="nvidia-smi",
+            bytes_saved=held,
+        )
+    if finding == "cudnn-failed-to-initialize" and facts.framework == "tensorflow":
+        yield Remedy(
+            "Let TensorFlow's pool grow as needed, so that the GPU's own libraries find room.",
+            command="TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
+        )
+
+
+def _defragment(case: Case) -> Remedy:
+    facts = case.facts
+    if facts.framework == "torch":
+        return Remedy(
+            "Let PyTorch join the free pieces.",
+            command="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
+            bytes_saved=facts.unallocated_bytes,
+        )
+    room = (facts.limit_bytes or 0) - (facts.in_use_bytes or 0)
+    return Remedy(
+        "Use CUDA's own allocator, which joins free pieces.",
+        command="TF_GPU_ALLOCATOR=cuda_malloc_async python train.py",
+        bytes_saved=room or None,
+    )
+
+
+def _others(case: Case) -> int | None:
+    """What processes other than this one hold of the device, where the text tells."""
+    facts = case.facts
+    if facts.limit_bytes is None or facts.free_bytes is None or facts.process_bytes is None:
+        return None
+    held = facts.limit_bytes - facts.free_bytes - facts.process_bytes
+    return held if held > 0.05 * facts.limit_bytes else None
+
+
+def _on_a_device(case: Case) -> Iterator[Remedy]:
+    facts = case.facts
+    asked = facts.requested_bytes
+    batch = _batch(case)
+    half = asked // 2 if asked and batch and batch > 1 else None
+    weights = _is_weights(case)
+    if facts.memory_space or (facts.device or "").startswith("TPU"):
+        over = asked - facts.limit_bytes if asked and facts.limit_bytes else None
+        yield Remedy(
+            "Spread the program over more chips, or make the batch of each chip smaller.",
+            bytes_saved=over if over and over > 0 else None,
+            exact=False,
+        )
+        yield Remedy(
+            "Compute in bfloat16, the TPU's own type.",
+            code='keras.config.set_dtype_policy("mixed_bfloat16")',
+            exact=False,
+        )
+    elif not weights:
+        slices = f" in slices of {max(batch // 2, 1)} instead of {batch}" if half and batch else ""
+        whose = "" if facts.framework == "tensorflow" else "If the model is Keras: "
+        run = "run" if whose else "Run"
+        yield Remedy(
+            f"{whose}{run} the same training{slices or ' in slices'}: same batch, same updates, "
+            "less at a time. legroom picks the size.",
+            command="legroom run train.py",
+            bytes_saved=half,
+        )
+        if batch != 1:
+            size = f"batch_size={batch // 2}" if half and batch else "batch_size=…  # half of it"
+            yield Remedy(
+                "Halve the batch. That is another training: more steps, noisier gradients.",
+                code=f"model.fit(x, y, {size})",
+                bytes_saved=half,
+                exact=False,
+            )
+    if facts.dtype in _FLOATS and asked and not facts.memory_space:
+        wide = dtype_bytes(facts.dtype) or 4
+        yield Remedy(
+            "Compute in half precision: this tensor takes "
+            f"{format_bytes(asked * 2 // wide)} instead of {format_bytes(asked)}.",
+            code='keras.config.set_dtype_policy("mixed_float16")',
+            bytes_saved=asked - asked * 2 // wide,
+            exact=False,
+        )
+    if weights:
+        yield Remedy(
+            "What failed has the shape of weights: fewer filters or units make it smaller, a "
+            "smaller batch does not.",
+            exact=False,
+        )
+    if facts.op and role_of_op(facts.op) == "optimizer":
+        yield Remedy(
+            "An optimizer with less state per weight: Adam keeps two copies, SGD none.",
+            code='model.compile(optimizer="sgd", …)',
+            exact=False,
+        )
+    if facts.framework == "jax" and not facts.memory_space:
+        yield Remedy(
+            "JAX takes three quarters of a GPU by default; let it have more.",
+            command="XLA_PYTHON_CLIENT_MEM_FRACTION=.95 python train.py",
+        )
+
+
+def _on_the_host(case: Case) -> Iterator[Remedy]:
+    facts = case.facts
+    asked = facts.requested_bytes
+    if facts.dtype in ("float64", "int64", "complex128") and asked:
+        small = {"float64": "float32", "int64": "int32", "complex128": "complex64"}[facts.dtype]
+        yield Remedy(
+            f"Keep the array as {small}: half of it, and what a network computes in anyway.",
+            code=f"x = x.astype({small!r})  # or dtype={small!r} where it is made",
+            bytes_saved=asked // 2,
+            exact=False,
+        )
+    if (
+        facts.framework in ("numpy", "system", None)
+        or case.cause is None
+        or (case.cause.pattern.kind == "death")
+    ):
+        yield Remedy(
+            "Stream the data instead of holding all of it: a memory map, or a data set that reads "
+            "files as they are needed.",
+            code='x = np.load("x.npy", mmap_mode="r")',
+            bytes_saved=asked,
+        )
+        yield Remedy(
+            "See what the input pipeline keeps: caches, shuffle buffers, copies of arrays.",
+            command="legroom check train.py",
+        )
+        yield Remedy(
+            "Run it supervised: if the process is killed again, legroom resumes with less.",
+            command="legroom run train.py",
+        )
+    else:
+        yield from _on_a_device(case)
+
+
+def _batch(case: Case) -> int | None:
+    """The batch, where the failing tensor's first axis can be one."""
+    shape, op = case.facts.shape, case.facts.op
+    if not shape or len(shape) < 2 or shape[0] > _LARGEST_BATCH or _is_weights(case):
+        return None
+    if op is not None and (op == "_EagerConst" or role_of_op(op) == "optimizer"):
+        return None
+    return shape[0]
+
+
+def _is_weights(case: Case) -> bool:
+    shape = case.facts.shape
+    names = axes(shape, case.facts.data_format) if shape else None
+    return bool(names and names[0] == "kernel")
+
+
+_LOOKALIKES: dict[str, tuple[Remedy, ...]] = {
+    "no-space-left-on-device": (
+        Remedy("See which disk is full, and free some of it.", command="df -h"),
+        Remedy(
+            "Cache the data in memory or on a larger disk, not in the working folder.",
+            code='ds = ds.cache("/path/with/room/train_cache")',
+        ),
+    ),
+    "grpc-message-larger-than-max": (
+        Remedy(
+            "Raise the limit on both sides, or send smaller messages.",
+            code='options=[("grpc.max_receive_message_length", -1), '
+            '("grpc.max_send_message_length", -1)]',
+        ),
+    ),
+    "cudnn-version-mismatch": (
+        Remedy(
+            "Install the cuDNN that this TensorFlow was built for; its package brings it along.",
+            command="pip install 'tensorflow[and-cuda]'",
+        ),
+    ),
+    "no-gpu-found": (
+        Remedy("See whether the driver finds the GPU.", command="nvidia-smi"),
+        Remedy(
+            "Install TensorFlow with the CUDA libraries it needs.",
+            command="pip install 'tensorflow[and-cuda]'",
+        ),
+    ),
+    "shared-memory": (
+        Remedy("Give the container more shared memory.", command="docker run --shm-size=8g …"),
+        Remedy("Use fewer loader workers.", code="DataLoader(…, num_workers=2)"),
+    ),
+    "allocation-exceeds-10-percent": (
+        Remedy(
+            "Nothing needs to be done. If host memory is short, see what the input holds.",
+            command="legroom check train.py",
+        ),
+    ),
+}
