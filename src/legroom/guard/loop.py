@@ -7,21 +7,23 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import emit
-from legroom.core.units import format_bytes
+from legroom.core.traces import StepTrace
 from legroom.guard import wording
 from legroom.guard.options import GuardOptions
 from legroom.guard.policy import SliceSearch
+from legroom.predict.needs import StepNeeds
 
 __all__ = ["BackendStep", "GuardedStep"]
 
 # How far a prediction may be off before anything was measured. Where slices give the same
 # training, starting too small costs a slower first step, starting too large costs an
 # out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
-_CAUTIOUS = 2.2
+_CAUTIOUS = 1.9
 _BOLD = 1.0
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
@@ -35,7 +37,7 @@ class BackendStep(Protocol):
     def samples(self, data: Any) -> int | None: ...
     def run(self, data: Any, slice_size: int | None) -> Any: ...
     def rules(self, data: Any) -> Any: ...
-    def predictor(self, data: Any) -> Any: ...
+    def traces(self, data: Any) -> Sequence[StepTrace]: ...
     def is_oom(self, error: BaseException) -> bool: ...
     def describe(self, error: BaseException) -> tuple[str | None, int | None]: ...
     def recover(self) -> None: ...
@@ -56,7 +58,7 @@ class GuardedStep:
         self._subject = subject
         self._search = SliceSearch(fixed=options.slice_size)
         self._budget: int | None = None
-        self._needs: Any = None
+        self._needs: StepNeeds | None = None
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
@@ -170,10 +172,13 @@ class GuardedStep:
             # After an OOM the line was said with it; a plan of the user's own needs none.
             text = ""
             if reason == "planned":
-                text = wording.planned(
-                    self._subject, samples, size, self._needs and self._needs(samples), free
-                )
-            elif reason == "grow":
+                need = None if self._needs is None else self._needs(samples)
+                text = wording.planned(self._subject, samples, size, need, free)
+            elif (
+                reason == "grow"
+                and before is not None
+                and -(-samples // size) < -(-samples // before)
+            ):
                 text = wording.grown(self._subject, samples, size)
             self._tell_plan(samples, size, reason, text)
         elif size >= samples and before is not None and before < samples:
@@ -195,9 +200,10 @@ class GuardedStep:
 
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
-        self._needs = self._step.predictor(data)
-        if self._needs is None:
+        traces = self._step.traces(data)
+        if not traces:
             return
+        self._needs = StepNeeds(traces, samples)
         self._search.predict = self._needs
         if self._needs(samples) * _CAUTIOUS <= free:
             self._search.doubt = _BOLD
@@ -267,7 +273,9 @@ class GuardedStep:
     def _does_not_fit(
         self, data: Any, size: int, in_use: int | None, *, fixed: bool = False
     ) -> CannotFit:
-        needs = self._needs or self._step.predictor(data)
+        needs = self._needs
+        if needs is None and (traces := self._step.traces(data)):
+            needs = StepNeeds(traces, self._step.samples(data) or 1)
         text = wording.cannot_fit(
             size=size,
             fixed=fixed,
@@ -318,7 +326,3 @@ class GuardedStep:
         if self._options.memory is not None:
             limit = min(limit, self._options.memory)
         return int(limit)
-
-
-def _mb(count: int | None) -> str:
-    return "?" if count is None else format_bytes(count)

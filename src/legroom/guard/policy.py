@@ -20,12 +20,12 @@ _CHANCE = 0.08
 # With so much more memory than it had when it failed, a size may be tried again; with so little
 # less than it had when it fitted, it still fits.
 _MORE = 1.1
-_SAME = 1.03
+_SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
-_APART = 1.3
+_APART = 2
 # A larger size is worth a new trace only if it is so much larger; below a few samples any is.
 _WORTH = 0.9
-_FEW = 16
+_FEW = 32
 # A size is good enough when no larger one could be more than this much larger.
 _GOOD_ENOUGH = 0.8
 
@@ -114,9 +114,7 @@ class SliceSearch:
     def _barred(self, free: int | None) -> int | None:
         """The smallest size that failed with at least this much memory free."""
         sizes = [
-            size
-            for size, had in self._failed
-            if free is None or had is None or free <= had * _MORE
+            size for size, had in self._failed if free is None or had is None or free <= had * _MORE
         ]
         return min(sizes, default=None)
 
@@ -173,12 +171,15 @@ class SliceSearch:
     def _per_sample(self) -> float:
         """The bytes that one more sample in a slice costs."""
         low, high = min(self._needs), max(self._needs)
+        predicted = 0.0
+        if self.predict is not None and self.predict(high) > 0:
+            growth = (self.predict(2 * high) - self.predict(high)) / high
+            predicted = growth * self._needs[high] / self.predict(high)
         if high >= low * _APART:
-            return max(0.0, (self._needs[high] - self._needs[low]) / (high - low))
-        if self.predict is not None and self.predict(low) > 0:
-            predicted = (self.predict(2 * low) - self.predict(low)) / low
-            return predicted * self._needs[low] / self.predict(low)
-        return self._needs[low] / low  # all of it, where nothing else is known: safe upwards
+            measured = (self._needs[high] - self._needs[low]) / (high - low)
+            # Chance can hide what a sample costs, but not most of it.
+            return max(measured, predicted * 0.7)
+        return predicted or self._needs[low] / low  # all of it, where nothing else is known
 
 
 def _even(size: int, samples: int, proven: int) -> int:

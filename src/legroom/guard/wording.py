@@ -33,9 +33,7 @@ def ran_out(place: str | None, needed: int | None) -> str:
     return f"out of memory{at}{more}"
 
 
-def repeated(
-    subject: str, place: str | None, needed: int | None, samples: int, size: int
-) -> str:
+def repeated(subject: str, place: str | None, needed: int | None, samples: int, size: int) -> str:
     """The line after a survived failure."""
     return (
         f"{ran_out(place, needed)}: {subject} {samples} now runs as {slices_of(samples, size)}; "
@@ -43,9 +41,7 @@ def repeated(
     )
 
 
-def planned(
-    subject: str, samples: int, size: int, need: int | None, free: int | None
-) -> str:
+def planned(subject: str, samples: int, size: int, need: int | None, free: int | None) -> str:
     """The line when slices are chosen before anything ran."""
     why = ""
     if need is not None and free is not None:

@@ -11,26 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-__all__ = ["Peak", "TracedOp", "find_peak"]
+from legroom.core.traces import TracedOp
 
-
-@dataclasses.dataclass(frozen=True)
-class TracedOp:
-    """One op of a traced step.
-
-    Attributes:
-        name: Its path in the graph.
-        outputs: The names and bytes of the tensors it makes.
-        inputs: The names of the tensors it reads.
-        passes_on: Whether its output is its first input's memory (a reshape).
-        may_reuse: Whether it writes into its first input's memory where nobody else reads that.
-    """
-
-    name: str
-    outputs: tuple[tuple[str, int], ...]
-    inputs: tuple[str, ...]
-    passes_on: bool = False
-    may_reuse: bool = False
+__all__ = ["Peak", "find_peak"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +69,8 @@ def find_peak(ops: Sequence[TracedOp], kept: Sequence[str] = ()) -> Peak:
                 total -= bytes_
             live[name] = (op.name, size)
             total += size
-        if total > peak:
-            peak, at, snapshot = total, op.name, dict(live)
+        if total + op.scratch > peak:
+            peak, at, snapshot = total + op.scratch, op.name, dict(live)
         for name in ending.get(position, ()):
             if name in live:
                 total -= live.pop(name)[1]

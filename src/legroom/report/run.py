@@ -53,7 +53,7 @@ class RunReport(Record):
             if event.name == "oom":
                 report["ooms"] = report.get("ooms", 0) + 1
                 report["oom_seconds"] = report.get("oom_seconds", 0.0) + data.get("seconds", 0.0)
-            elif event.name == "plan":
+            elif event.name == "plan" and data.get("subject", "batch") == "batch":
                 report["slice_size"] = data["slice_size"]
             elif event.name == "progress":
                 for key in ("samples_seen", "samples_lost"):

@@ -30,16 +30,18 @@ def leading(leaf: Any) -> int | None:
 
 
 def batch_size(data: Any) -> int | None:
-    """The number of samples in a batch; None where its leaves do not share one."""
-    sizes = {leading(leaf) for leaf in tree.flatten(data) if leaf is not None}
-    return sizes.pop() if len(sizes) == 1 else None
+    """The number of samples in a batch: the first axis of its first tensor that has one."""
+    for leaf in tree.flatten(data):
+        if isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor, np.ndarray)):
+            size = leading(leaf)
+            if size is not None:
+                return size
+    return None
 
 
 def slice_bounds(samples: int, slice_size: int) -> list[tuple[int, int]]:
     """Where the slices of a batch begin and end; all but the last have the full size."""
-    return [
-        (start, min(start + slice_size, samples)) for start in range(0, samples, slice_size)
-    ]
+    return [(start, min(start + slice_size, samples)) for start in range(0, samples, slice_size)]
 
 
 def slice_batch(data: Any, start: int, stop: int, samples: int) -> Any:

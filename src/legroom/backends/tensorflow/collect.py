@@ -18,7 +18,7 @@ from typing import Any
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-__all__ = ["Applied", "StepCut", "collecting", "on_uncollected_apply"]
+__all__ = ["Applied", "StepCut", "collecting", "watch_applies"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,13 @@ class _Collector(threading.local):
 
 
 _collector = _Collector()
-# Called with the optimizer when `apply` runs for real; `functions` learns from it which
-# tf.functions train.
-on_uncollected_apply: list[Callable[[Any], None]] = []
+_watchers: list[Callable[[Any], None]] = []
+
+
+def watch_applies(watcher: Callable[[Any], None]) -> None:
+    """Have a function called with the optimizer whenever `apply` is carried out, or traced."""
+    _patch()
+    _watchers.append(watcher)
 
 
 @contextlib.contextmanager
@@ -70,8 +74,8 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         catch = _collector.on_apply
         if catch is None:
-            for listener in on_uncollected_apply:
-                listener(self)
+            for watcher in _watchers:
+                watcher(self)
             return original(self, grads, trainable_variables)
         gradients = list(grads)
         if not gradients:

@@ -14,12 +14,20 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-__all__ = ["Snapshot", "defer_writes", "logging_writes", "unlogged", "written_handles"]
+__all__ = [
+    "HostSnapshot",
+    "Snapshot",
+    "defer_writes",
+    "logging_writes",
+    "unlogged",
+    "written_handles",
+]
 
 
 class Snapshot:
@@ -44,6 +52,16 @@ class Snapshot:
         """Put back the first variables of the snapshot only."""
         for handle, value in self._values[:count]:
             gen_resource_variable_ops.assign_variable_op(handle, value)
+
+
+class HostSnapshot(Snapshot):
+    """Values of variables, copied to the host's own memory: slower, and free on the device."""
+
+    def __init__(self, handles: Iterable[Any]) -> None:
+        self._values = [
+            (handle, np.array(gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))))
+            for handle in handles
+        ]
 
 
 def written_handles(graph: Any, *, among: Iterable[Any] | None = None) -> list[Any]:

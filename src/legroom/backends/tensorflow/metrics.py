@@ -50,14 +50,16 @@ def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[
         for index, metric in enumerate(metrics):
             plain = any(metric is other for other in unweighted)
             stack.enter_context(_shadowed(metric, "update_state", _recorder(held, index, plain)))
-            stack.enter_context(
-                _shadowed(metric, "result", _resulting(held, index, metric.result))
-            )
+            stack.enter_context(_shadowed(metric, "result", _resulting(held, index, metric.result)))
         yield held
 
 
 def update_held(
-    metrics: Sequence[Any], order: Sequence[int], slices: Sequence[Any], sizes: Sequence[int]
+    metrics: Sequence[Any],
+    order: Sequence[int],
+    slices: Sequence[Any],
+    sizes: Sequence[int],
+    rules: Sequence[Sequence[str]],
 ) -> None:
     """Make the updates that the slices held back, each once for the whole batch.
 
@@ -66,13 +68,15 @@ def update_held(
         order: Which of them each update is for.
         slices: For each slice, its updates' arguments.
         sizes: The samples in each slice.
+        rules: For each update, how each of its arguments is put together.
     """
     shares = [size / sum(sizes) for size in sizes]
     for position, index in enumerate(order):
         calls = [calls[position] for calls in slices]
         leaves = [tree.flatten(call) for call in calls]
         merged = [
-            _merge([leaf[i] for leaf in leaves], sizes, shares) for i in range(len(leaves[0]))
+            combine([leaf[i] for leaf in leaves], rule, shares)
+            for i, rule in enumerate(rules[position])
         ]
         arguments, masks = tree.pack_sequence_as(calls[0], merged)
         tree.map_structure(_mask, arguments, masks)
@@ -116,20 +120,6 @@ def _resulting(held: Held, index: int, original: Callable[[], Any]) -> Callable[
         return value
 
     return result
-
-
-def _merge(values: Sequence[Any], sizes: Sequence[int], shares: Sequence[float]) -> Any:
-    first = values[0]
-    if first is None:
-        return None
-    if all(batch.leading(value) == size for value, size in zip(values, sizes)):
-        return batch.concatenate(values)
-    if len(getattr(first, "shape", ())) == 0:
-        if tf.convert_to_tensor(first).dtype.is_floating:
-            return combine(values, "mean", shares)
-        if all(int(value) == size for value, size in zip(values, sizes)):
-            return sum(sizes)  # the number of samples, as Keras weights the losses of outputs
-    return values[-1]
 
 
 def _mask(value: Any, mask: Any) -> None:

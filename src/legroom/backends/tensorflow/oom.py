@@ -7,6 +7,8 @@ import re
 
 import tensorflow as tf
 
+from legroom.messages.ops import layer_of_op, plain_op
+
 __all__ = ["OomDetails", "describe", "is_oom"]
 
 # Other errors under which the same thing arrives, by what their message says.
@@ -28,11 +30,6 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _WANTED = re.compile(r"trying to allocate ([\d.]+)\s*(\w+)")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _TYPE_BYTES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int32": 4, "int64": 8, "bool": 1}
-# Parts of an op's path that are no layer: scopes of the step itself and of Keras's machinery.
-_SCOPES = re.compile(
-    r"^(gradient_tape|StatefulPartitionedCall|PartitionedCall|legroom.*|while|cond|body|"
-    r"(sequential|functional|model)(_\d+)?(_\d+)?|loop_body|.*_function|inner|one_step.*|compile_loss)$"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +38,12 @@ class OomDetails:
 
     Attributes:
         needed_bytes: The size of the allocation that failed.
-        place: The layer, or else the op, that asked for it.
+        op: The path of the op that asked for it.
+        place: The layer, as far as the path tells, or else the op.
     """
 
     needed_bytes: int | None = None
+    op: str | None = None
     place: str | None = None
 
 
@@ -76,12 +75,5 @@ def describe(error: BaseException) -> OomDetails:
     elif wanted := _WANTED.search(text):
         unit = _UNITS.get(wanted.group(2))
         needed = int(float(wanted.group(1)) * unit) if unit else None
-    node = _NODE.search(text)
-    return OomDetails(needed, _layer(node.group(1)) if node else None)
-
-
-def _layer(path: str) -> str:
-    """The layer an op belongs to, by its path; the op itself where no layer shows."""
-    parts = path.split("/")
-    named = [part for part in parts[:-1] if not _SCOPES.match(part)]
-    return named[0] if named else parts[-1]
+    op = plain_op(node.group(0)) if (node := _NODE.search(text)) else None
+    return OomDetails(needed, op, (layer_of_op(op) or op) if op else None)

@@ -22,6 +22,7 @@ class Rules:
         counts: Whether a loss term counts something else than samples (a mask's valid entries).
         metrics: Metrics that need the whole batch at once; they are updated once, with what the
             slices would have given them put together.
+        held: For each update of theirs, how each of its arguments is put together.
         unweighted: Those of `metrics` to which each batch counts the same, whatever its size.
         concatenates: Whether every result that has one entry a sample is simply joined.
         coupled: Layers and losses that mix the samples of a batch, so that slices give another
@@ -36,6 +37,7 @@ class Rules:
     outputs: list[str] = dataclasses.field(default_factory=list)
     counts: bool = False
     metrics: list[Any] = dataclasses.field(default_factory=list)
+    held: list[list[str]] = dataclasses.field(default_factory=list)
     concatenates: bool = False
     unweighted: list[Any] = dataclasses.field(default_factory=list)
     coupled: list[str] = dataclasses.field(default_factory=list)

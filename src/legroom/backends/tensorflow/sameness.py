@@ -21,6 +21,7 @@ from keras import tree
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, collecting
 from legroom.backends.tensorflow.effects import logging_writes
+from legroom.backends.tensorflow.metrics import holding
 from legroom.backends.tensorflow.neutral import neutral
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
@@ -40,6 +41,7 @@ class _Run:
     counts: list[dict[int, Any]]
     noise: list[list[tuple[int, ...]]]
     batch_norms: list[str]
+    held: list[list[list[Any]]]  # by slice, by update, by argument
     written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
     trained: set[int]
     sizes: list[int]
@@ -84,9 +86,7 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     rules.counts = bool(whole.counts[0])
     near = _Near(whole)
     rules.terms, coupled = _term_rules(whole, parts, near)
-    totals = {
-        term: sum(float(counts[term]) for counts in parts.counts) for term in whole.counts[0]
-    }
+    totals = {term: sum(float(counts[term]) for counts in parts.counts) for term in whole.counts[0]}
     if totals or any(rules.terms) or _sums(parts):
         parts = _observe(traits, pieces, sizes, rules, totals)
     rules.gradients, mixed = _gradient_rules(whole, parts, near)
@@ -100,11 +100,15 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
             rules.metrics.append(metric)
         if traits.any_batch_size:
             rules.unweighted.append(metric)
-    if rules.refusal is None:
-        rules.outputs = [
-            _output_rule([whole.outputs[0][i]], [o[i] for o in parts.outputs], few, sizes, near)
-            for i in range(len(whole.outputs[0]))
+    if rules.refusal is None and rules.metrics:
+        held = [
+            _observe(traits, [tiny], [few], rules, {}).held[0],
+            *_observe(traits, pieces, sizes, rules, totals).held,
         ]
+        rules.held = [_held_rules([calls[k] for calls in held], few, sizes, near)
+                      for k in range(len(held[0]))]  # fmt: skip
+    if rules.refusal is None:
+        _judge_outputs(rules, traits, tiny, few, whole, parts, totals, near)
     return rules
 
 
@@ -116,7 +120,7 @@ def _observe(
     totals: dict[int, Any],
 ) -> _Run:
     """Run the step eagerly on some slices, one after another, and undo all it did."""
-    run = _Run([], [], [], [], [], [], [], {}, set(), sizes)
+    run = _Run([], [], [], [], [], [], [], [], {}, set(), sizes)
     with logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
@@ -134,8 +138,9 @@ def _observe(
                     with scaling(scale), collecting(catch):
                         return traits.call(inputs)
 
-                with neutral() as seen:
+                with neutral() as seen, holding(rules.metrics, rules.unweighted) as held:
                     outputs = traits.run(body, piece)
+                run.held.append([[_array(x) for x in tree.flatten(call)] for call in held.calls])
                 run.outputs.append([_array(leaf) for leaf in tree.flatten(outputs)])
                 run.gradients.append(gradients)
                 run.terms.append([_array(value) for value in scale.values])
@@ -231,23 +236,64 @@ def _judge_state(rules: Rules, whole: _Run, parts: _Run, model: Any, near: _Near
             )
 
 
-def _output_rule(
-    whole: list[Any], parts: list[Any], few: int, sizes: list[int], near: _Near
-) -> str:
-    """How one of the step's results is put together."""
-    value = whole[0]
-    if value is None or not np.issubdtype(np.asarray(value).dtype, np.number):
-        return "last"
+def _judge_outputs(
+    rules: Rules,
+    traits: Traits,
+    tiny: Any,
+    few: int,
+    whole: _Run,
+    parts: _Run,
+    totals: dict[int, Any],
+    near: _Near,
+) -> None:
+    """How each of the step's results is put together."""
+    fits = [
+        _output_rules(value, [outputs[i] for outputs in parts.outputs], few, parts.sizes, near)
+        for i, value in enumerate(whole.outputs[0])
+    ]
+    if any(len(rule) > 1 for rule in fits) and few > 2:
+        # By chance more than one way agrees: cut the samples in another place.
+        pieces = [
+            batch.slice_batch(tiny, 0, few - 1, few),
+            batch.slice_batch(tiny, few - 1, few, few),
+        ]
+        again = _observe(traits, pieces, [few - 1, 1], rules, totals)
+        for i, value in enumerate(whole.outputs[0]):
+            others = [outputs[i] for outputs in again.outputs]
+            both = [
+                rule
+                for rule in _output_rules(value, others, few, again.sizes, near)
+                if rule in fits[i]
+            ]
+            fits[i] = both or fits[i]
+    rules.outputs = [rule[0] if rule else "mean" for rule in fits]
+
+
+def _held_rules(calls: list[list[Any]], few: int, sizes: list[int], near: _Near) -> list[str]:
+    """How the arguments of a held update are put together."""
+    whole, *parts = calls
+    fits = [
+        _output_rules(value, [part[i] for part in parts], few, sizes, near)
+        for i, value in enumerate(whole)
+    ]
+    return [rule[0] if rule else "mean" for rule in fits]
+
+
+def _output_rules(
+    value: Any, parts: list[Any], few: int, sizes: list[int], near: _Near
+) -> list[str]:
+    """The ways in which a result of the slices gives that of the whole, the likeliest first."""
+    if value is None:
+        return ["last"]
     shapes = [np.shape(part)[:1] for part in parts]
     if np.shape(value)[:1] == (few,) and shapes == [(size,) for size in sizes]:
-        return "concat"
-    if near(value, parts[-1]):
-        return "last"
-    if near(value, _mean(parts, sizes)):
-        return "mean"
-    if near(value, sum(parts)):
-        return "sum"
-    return "mean" if np.ndim(value) == 0 else "last"
+        return ["concat"]
+    kind = np.asarray(value).dtype
+    if not np.issubdtype(kind, np.number):
+        return ["last"]
+    together = {"mean": _mean(parts, sizes), "last": parts[-1], "sum": sum(parts)}
+    order = ("sum", "last") if np.issubdtype(kind, np.integer) else ("mean", "last", "sum")
+    return [rule for rule in order if near(value, together[rule])]
 
 
 class _Near:

@@ -153,9 +153,11 @@ def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
         scale = _active.scale
         if scale is not None:
             loss = tree.map_structure(
-                lambda x: scale.correct(x, f"add_loss of {self.name}", rule=None)
-                if tf.is_tensor(x)
-                else x,
+                lambda x: (
+                    scale.correct(x, f"add_loss of {self.name}", rule=None)
+                    if tf.is_tensor(x)
+                    else x
+                ),
                 loss,
             )
         return original(self, loss)

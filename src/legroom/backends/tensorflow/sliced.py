@@ -24,7 +24,7 @@ from legroom.backends.tensorflow.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
 from legroom.backends.tensorflow.updates import Update
-from legroom.backends.tensorflow.whole import Traits
+from legroom.backends.tensorflow.whole import Traits, own_function
 
 __all__ = ["SlicedStep"]
 
@@ -139,9 +139,7 @@ class SlicedStep:
         def run(data: Any, share: Any, totals: dict[int, Any]) -> Any:
             return self._traits.strategy.run(body, args=(data, share, totals))
 
-        return tf.function(
-            run, reduce_retracing=True, jit_compile=self._traits.jit_compile or None
-        )
+        return own_function(run, self._traits.jit_compile)
 
     def _body(self, number: int, data: Any, share: Any, totals: dict[int, Any]) -> Any:
         """One slice: the step, with its gradients added to the accumulators."""
@@ -167,9 +165,9 @@ class SlicedStep:
             holding(rules.metrics, rules.unweighted) as held,
             scaling(scale),
             collecting(catch),
+            contextlib.suppress(StepCut),
         ):
-            with contextlib.suppress(StepCut):
-                outputs = self._traits.call(data)
+            outputs = self._traits.call(data)
         if last:
             self._held_order = held.order
             self._held_results = {
@@ -211,7 +209,8 @@ class SlicedStep:
 
     def _outputs(self, results: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the whole batch's step would have returned."""
-        update_held(self._rules.metrics, self._held_order, [held for _, held in results], sizes)
+        held = [held for _, held in results]
+        update_held(self._rules.metrics, self._held_order, held, sizes, self._rules.held)
         leaves = [tree.flatten(outputs) for outputs, _ in results]
         rules = self._rules.outputs or ["last"] * len(leaves[-1])
         if self._rules.concatenates:

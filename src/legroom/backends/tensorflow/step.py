@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+from keras import tree
+
 from legroom.backends.tensorflow import batch, oom, pool
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
-from legroom.backends.tensorflow.trace import StepTrace
+from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.whole import Traits, WholeStep
-from legroom.predict.timeline import Peak
+from legroom.core.errors import LegroomError
+from legroom.messages.ops import match_layer
 
 __all__ = ["Step"]
 
@@ -24,7 +27,7 @@ class Step:
         model: The Keras model, where there is one.
         concatenates: Whether its results are one for each sample, as a predict step's are; then
             nothing has to be found out before it is sliced.
-        rules: How its slices are put together, where the user has said so.
+        returns: How its results are put together, where the user has said so.
     """
 
     def __init__(
@@ -33,12 +36,13 @@ class Step:
         *,
         model: Any = None,
         concatenates: bool = False,
-        rules: Rules | None = None,
+        returns: Any = None,
     ) -> None:
         self._traits = traits
         self._model = model
         self._whole = WholeStep(traits)
-        self._rules = rules
+        self._returns = returns
+        self._rules: Rules | None = None
         if concatenates:
             self._rules = Rules(applies=0, gradients=[], concatenates=True)
         self._sliced: SlicedStep | None = None
@@ -68,26 +72,27 @@ class Step:
         if self._rules is None:
             self._whole.prepare(data)  # what the step creates must exist before it is compared
             self._rules = find_rules(self._traits, batch.as_tensors(data), self._model)
+            if self._returns is not None:
+                self._rules.outputs = _as_said(self._returns, len(self._rules.outputs))
         return self._rules
 
-    def predictor(self, data: Any) -> StepNeeds | None:
-        """What the step should need at a number of samples, from its graph alone."""
+    def traces(self, data: Any) -> list[GraphTrace]:
+        """The functions that a step on this batch runs, traced; none for an eager step."""
         samples = self.samples(data)
-        graphs = self._whole.prepare(data)
-        if not graphs or samples is None:
-            return None
-        return StepNeeds([StepTrace(graph, samples) for graph in graphs], samples)
+        if samples is None:
+            return []
+        return [GraphTrace(graph, samples) for graph in self._whole.prepare(data)]
 
     @staticmethod
     def is_oom(error: BaseException) -> bool:
         """Whether an exception means that device memory ran out."""
         return oom.is_oom(error)
 
-    @staticmethod
-    def describe(error: BaseException) -> tuple[str | None, int | None]:
+    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
         """The layer or op that ran out, and the bytes it asked for."""
         details = oom.describe(error)
-        return details.place, details.needed_bytes
+        names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
+        return match_layer(details.op, names) or details.place, details.needed_bytes
 
     @staticmethod
     def recover() -> None:
@@ -97,22 +102,13 @@ class Step:
     pool = pool
 
 
-class StepNeeds:
-    """The bytes a step should need on whole batches and on slices of them."""
-
-    def __init__(self, traces: list[StepTrace], samples: int) -> None:
-        self._traces = traces
-        self._samples = samples
-        # A second graph is one that applies gradients, and they wait for it.
-        self._gradients = sum(traces[0].kept_bytes(1) for _ in traces[1:])
-
-    def __call__(self, samples: int) -> int:
-        """The bytes beyond what is in use before the step, with slices of this size."""
-        sums = self._gradients if samples < self._samples else 0
-        first = self._traces[0].need(samples) + sums
-        others = [self._gradients + sums + trace.need(samples) for trace in self._traces[1:]]
-        return max([first, *others])
-
-    def peak(self, samples: int) -> Peak:
-        """The step's largest moment on this many samples."""
-        return self._traces[0].peak(samples)
+def _as_said(returns: Any, count: int) -> list[str]:
+    """The user's own word on how results are put together, one for each of them."""
+    said = tree.flatten(returns)
+    unknown = [word for word in said if word not in ("mean", "sum", "concat", "last")]
+    if unknown or len(said) not in (1, count):
+        raise LegroomError(
+            'returns= takes "mean", "sum", "concat" or "last", one for all results or one for '
+            f"each of the {count} that the step returns. Received: returns={returns!r}"
+        )
+    return list(said) * (count if len(said) == 1 else 1)

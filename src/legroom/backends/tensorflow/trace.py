@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
-from legroom.predict.timeline import Peak, TracedOp, find_peak
+from legroom.backends.tensorflow.scratch import scratch_bytes
+from legroom.core.traces import TracedOp
 
-__all__ = ["StepTrace"]
+__all__ = ["GraphTrace"]
 
 # Ops whose output is their input's memory.
 _PASS_ON = {
@@ -22,10 +24,11 @@ _REUSE = {
     "TanhGrad", "SigmoidGrad", "EluGrad", "AddN", "Maximum", "Minimum", "Erf", "Softmax",
     "LeakyReluGrad",
 }  # fmt: skip
+_WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 _FREE = {"Placeholder", "Const", "NoOp", "Shape", "Size", "Rank", "VarHandleOp"}
 
 
-class StepTrace:
+class GraphTrace:
     """A step's graph, as a function of how many samples it runs on.
 
     Args:
@@ -36,57 +39,65 @@ class StepTrace:
 
     def __init__(self, graph: Any, samples: int) -> None:
         self._samples = samples
-        self._kept = [tensor.name for tensor in graph.outputs]
-        self._peaks: dict[int, Peak] = {}
-        self._ops = [
-            (op.name, op.type, [(t.name, t.shape, t.dtype) for t in op.outputs], _inputs(op))
-            for op in graph.get_operations()
+        self.kept = [tensor.name for tensor in graph.outputs]
+        self._ops = [_Op(op) for op in graph.get_operations()]
+        self._shapes = {
+            name: (shape, dtype) for op in self._ops for name, shape, dtype in op.outputs
+        }
+
+    def ops(self, samples: int) -> list[TracedOp]:
+        """The ops in order, with the bytes they make on this many samples."""
+        return [
+            TracedOp(
+                op.name,
+                tuple(
+                    (name, self._bytes(op.kind, shape, dtype, samples))
+                    for name, shape, dtype in op.outputs
+                ),
+                op.inputs,
+                passes_on=op.kind in _PASS_ON,
+                may_reuse=op.kind in _REUSE,
+                scratch=self._scratch(op, samples),
+            )
+            for op in self._ops
         ]
 
-    def peak(self, samples: int) -> Peak:
-        """The peak of the step on this many samples."""
-        if samples not in self._peaks:
-            ops = [
-                TracedOp(
-                    name,
-                    tuple((tensor, self._bytes(kind, shape, dtype, samples))
-                          for tensor, shape, dtype in outputs),
-                    inputs,
-                    passes_on=kind in _PASS_ON,
-                    may_reuse=kind in _REUSE,
-                )
-                for name, kind, outputs, inputs in self._ops
-            ]  # fmt: skip
-            self._peaks[samples] = find_peak(ops, self._kept)
-        return self._peaks[samples]
-
-    def need(self, samples: int) -> int:
-        """The bytes that the step needs beyond what is in use before it."""
-        return self.peak(samples).live_bytes
-
-    def kept_bytes(self, samples: int) -> int:
-        """The bytes of what the step hands on when it is through."""
-        kept = set(self._kept)
-        return sum(
-            self._bytes("", shape, dtype, samples)
-            for _, _, outputs, _ in self._ops
-            for name, shape, dtype in outputs
-            if name in kept
-        )
+    def _scratch(self, op: _Op, samples: int) -> int:
+        if op.kind not in _WITH_SCRATCH:
+            return 0
+        inputs = [self._lengths(self._shapes[name][0], samples) for name in op.inputs]
+        _, shape, dtype = op.outputs[0]
+        lengths = self._lengths(shape, samples)
+        if lengths is None or any(length is None for length in inputs):
+            return 0
+        return scratch_bytes(op.kind, [x for x in inputs if x is not None], lengths, dtype.size)
 
     def _bytes(self, kind: str, shape: Any, dtype: Any, samples: int) -> int:
-        if kind in _FREE or shape.rank is None or dtype in (tf.resource, tf.variant, tf.string):
+        if kind in _FREE or dtype in (tf.resource, tf.variant, tf.string):
             return 0
-        count = 1
+        lengths = self._lengths(shape, samples)
+        return 0 if lengths is None else math.prod(lengths) * dtype.size
+
+    def _lengths(self, shape: Any, samples: int) -> list[int] | None:
+        """A shape on this many samples."""
+        if shape.rank is None:
+            return None
+        lengths: list[int] = []
         for axis, length in enumerate(shape.as_list()):
             if length is None or (axis == 0 and length == self._samples):
                 length = samples
             elif axis == 0 and self._samples > 1 and length % self._samples == 0:
                 # Flattened with another axis, as before a dense layer over a sequence.
                 length = length // self._samples * samples
-            count *= length
-        return count * dtype.size
+            lengths.append(length)
+        return lengths
 
 
-def _inputs(op: Any) -> tuple[str, ...]:
-    return tuple(tensor.name for tensor in op.inputs)
+class _Op:
+    """What is kept of an op of the graph."""
+
+    def __init__(self, op: Any) -> None:
+        self.name: str = op.name
+        self.kind: str = op.type
+        self.outputs = [(tensor.name, tensor.shape, tensor.dtype) for tensor in op.outputs]
+        self.inputs = tuple(tensor.name for tensor in op.inputs)

@@ -8,7 +8,7 @@ adapters, callbacks, logs, `History`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -164,5 +164,3 @@ def _without_optionals(data: Any) -> Any:
     return tree.map_structure(
         lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
     )
-
-

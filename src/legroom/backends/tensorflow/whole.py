@@ -15,6 +15,7 @@ that apply several optimizers in turn, and for optimizers that do more than upda
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +26,15 @@ from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, collecting
 from legroom.backends.tensorflow.commit import Committer, state_bytes, works_in_units
 from legroom.backends.tensorflow.effects import (
+    HostSnapshot,
     Snapshot,
     defer_writes,
     logging_writes,
     written_handles,
 )
 
-__all__ = ["EagerStep", "GraphStep", "Traits", "WholeStep"]
+__all__ = ["EagerStep", "GraphStep", "Traits", "WholeStep", "apply_gradients", "is_ours",
+           "own_function"]  # fmt: skip
 
 # Up to this state a second copy of it costs less than a second function call does.
 _SMALL_STATE = 16 * 2**20
@@ -75,7 +78,9 @@ class Traits:
     def any_batch_size(self) -> bool:
         """Whether the step is traced for batches of any size."""
         leaves = tree.flatten(self.spec) if self.spec is not None and not self.eager else []
-        return any(leaf is not None and leaf.shape.rank and leaf.shape[0] is None for leaf in leaves)
+        return any(
+            leaf is not None and leaf.shape.rank and leaf.shape[0] is None for leaf in leaves
+        )
 
     def function(self, body: Callable[[Any], Any], spec: Any = None) -> Any:
         """Make a `tf.function` of a body, traced as Keras would trace the step."""
@@ -84,9 +89,25 @@ class Traits:
         def step(data: Any) -> Any:
             return self.run(body, data)
 
-        if spec is not None:
-            return tf.function(step, input_signature=[spec], jit_compile=self.jit_compile or None)
-        return tf.function(step, reduce_retracing=True, jit_compile=self.jit_compile or None)
+        return own_function(step, self.jit_compile, spec)
+
+
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def own_function(body: Callable[..., Any], jit_compile: bool | None, spec: Any = None) -> Any:
+    """A `tf.function` of legroom's own, which the guard does not guard again."""
+    if spec is not None:
+        made = tf.function(body, input_signature=[spec], jit_compile=jit_compile or None)
+    else:
+        made = tf.function(body, reduce_retracing=True, jit_compile=jit_compile or None)
+    _ours.add(made)
+    return made
+
+
+def is_ours(function: Any) -> bool:
+    """Whether a `tf.function` is one of legroom's own."""
+    return function in _ours
 
 
 class WholeStep:
@@ -121,6 +142,7 @@ class GraphStep:
         body = self._fused if traits.trains else traits.call
         self._function = traits.function(body, traits.spec)
         self._handles: dict[int, Any] = {}
+        self._on_host = False
         self._committer: Committer | None = None
         self._commit: Any = None
         self._seen: dict[int | None, list[Any]] = {}
@@ -147,19 +169,37 @@ class GraphStep:
 
     def __call__(self, data: Any) -> Any:
         self.prepare(data)
-        saved = Snapshot(self._handles.values()) if self._handles else None
+        saved = self._save()
+        failed = False
         try:
             result = self._function(data)
         except tf.errors.OpError as error:
-            if saved is not None and oom.is_oom(error):
+            if not oom.is_oom(error):
+                raise
+            if saved is not None:
                 saved.restore()
-            raise
+            if self._mode != "kept" or self._on_host or not self._traits.trains:
+                raise
+            failed = True
+        if failed:
+            # Keeping the old values may be what was too much: keep them in the host's memory.
+            del saved
+            gc.collect()
+            self._on_host = True
+            return self(data)
         if self._mode == "split":
             outputs, gradients = result
             del result
             self._apply(gradients, saved)
             return outputs
         return result
+
+    def _save(self) -> Any:
+        if not self._handles:
+            return None
+        if self._on_host:
+            return HostSnapshot(self._handles.values())
+        return Snapshot(self._handles.values())
 
     def _keep(self) -> None:
         self._mode = "kept"

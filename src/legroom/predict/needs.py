@@ -1,0 +1,54 @@
+"""What a step needs, whole and in slices, from its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legroom.core.traces import StepTrace
+from legroom.predict.timeline import Peak, find_peak
+
+__all__ = ["StepNeeds"]
+
+
+class StepNeeds:
+    """The bytes that a step should need beyond what is in use before it.
+
+    Args:
+        traces: The functions that run one after the other: what computes the gradients and, where
+            that is another one, what applies them.
+        samples: The size of the whole batch.
+    """
+
+    def __init__(self, traces: Sequence[StepTrace], samples: int) -> None:
+        self._traces = list(traces)
+        self._samples = samples
+        self._peaks: dict[tuple[int, int], Peak] = {}
+        # Gradients wait for the function that applies them.
+        self._gradients = _kept_bytes(traces[0]) if len(traces) > 1 else 0
+
+    def __call__(self, samples: int) -> int:
+        """The bytes needed with slices of this size; of the batch's size, whole."""
+        # Slices add their gradients up, in another copy of them.
+        sums = self._gradients if samples < self._samples else 0
+        first = self._peak(0, samples).live_bytes + sums
+        rest = [
+            self._gradients + sums + self._peak(i, samples).live_bytes
+            for i in range(1, len(self._traces))
+        ]
+        return max([first, *rest])
+
+    def peak(self, samples: int) -> Peak:
+        """The largest moment of the gradients' function on this many samples."""
+        return self._peak(0, samples)
+
+    def _peak(self, number: int, samples: int) -> Peak:
+        key = (number, samples)
+        if key not in self._peaks:
+            trace = self._traces[number]
+            self._peaks[key] = find_peak(trace.ops(samples), trace.kept)
+        return self._peaks[key]
+
+
+def _kept_bytes(trace: StepTrace) -> int:
+    kept = set(trace.kept)
+    return sum(size for op in trace.ops(1) for name, size in op.outputs if name in kept)
