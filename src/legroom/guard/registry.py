@@ -25,7 +25,7 @@ class Registry:
 
     def add(self, model: Any, options: GuardOptions) -> None:
         """Guard a model from now on."""
-        patch_backend()
+        _patch_backend()
         self._options[model] = options
         _forget_functions(model)
 
@@ -36,7 +36,7 @@ class Registry:
 
     def add_everything(self, options: GuardOptions) -> None:
         """Guard every model of this process from now on."""
-        patch_backend()
+        _patch_backend()
         self._everything = options
 
     def options(self, model: Any) -> GuardOptions | None:
@@ -73,7 +73,7 @@ registry = Registry()
 
 
 @functools.cache
-def patch_backend() -> None:
+def _patch_backend() -> None:
     """Take our place in Keras's trainer, once for the process.
 
     Raises:

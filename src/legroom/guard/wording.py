@@ -16,18 +16,19 @@ __all__ = [
     "ran_out",
     "repeated",
     "slices_change",
+    "slices_of",
     "unverified",
     "whole_because",
 ]
 
 
 def slices_of(samples: int, size: int) -> str:
-    """ "4 slices of 64"."""
+    """How slices are spoken of: `4 slices of 64`."""
     return f"{-(-samples // size)} slices of {size}"
 
 
 def ran_out(place: str | None, needed: int | None) -> str:
-    """ "out of memory at conv2d_1 (848 MB more needed)"."""
+    """What happened: `out of memory at conv2d_1 (848 MB more needed)`."""
     at = f" at {place}" if place else ""
     more = f" ({format_bytes(needed)} more needed)" if needed else ""
     return f"out of memory{at}{more}"

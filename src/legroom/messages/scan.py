@@ -40,8 +40,9 @@ _NO_LETTERS = bytes(code for code in range(256) if not (65 <= code <= 90 or 97 <
 
 # How many blocks after a failure details still belong to it; a dump that goes on renews it.
 _WARM_BLOCKS = 2
-# How often one wording is read in one block. A log that repeats itself has told it by then.
-_MOST = 32
+# How often one wording is read in one block, word for word the same and with other figures. A log
+# that repeats itself more often than this has told it by then.
+_MOST_ALIKE, _MOST = 32, 512
 _DUMP_DETAILS = frozenset(("bin", "free_chunk", "used_chunk", "chunks", "sum", "pool", "buffer"))
 
 _WORKER = re.compile(
@@ -198,18 +199,19 @@ class Scanner:
     ) -> list[Sighting]:
         found: list[Sighting] = []
         for pattern in patterns:
-            number = 0
+            told: dict[str, int] = {}
             for position, match in pattern.matches(text, end):
+                words = match.group()
+                told[words] = told.get(words, 0) + 1
+                if told[words] > _MOST_ALIKE or len(told) > _MOST:
+                    continue
                 groups = pattern.groups(text, position, match)
                 if groups is None:
                     continue
                 found.append(_sighting(pattern, groups, text, position, block.start))
-                number += 1
                 if pattern.kind == "note":
                     # TensorFlow says some of them at every step; once is enough.
                     self._noted.add(pattern.name)
-                    break
-                if number >= _MOST:
                     break
         return found
 

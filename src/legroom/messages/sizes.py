@@ -10,6 +10,7 @@ import re
 
 __all__ = [
     "SIZE",
+    "SIZED",
     "device_of_allocator",
     "device_of_path",
     "dtype_bytes",
@@ -22,6 +23,9 @@ __all__ = [
 # "2.43MiB", "8.41G", "184. MiB", "12.50 MiB", "0 bytes", "26,184,840kB", "587661312". Bounded, so
 # that a line of ten million digits costs no more than any other line.
 SIZE = r"[0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?(?:[ ]?(?:[KMGTPEkmgtpe]i?[Bb]?|[Bb]ytes|[Bb])\b)?"
+
+# The same with its unit, for writers that always print one: without it the number was cut off.
+SIZED = r"[0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?[ ]?(?:[KMGTPEkmgtpe]i?[Bb]?|[Bb]ytes|[Bb])\b"
 
 _SIZE = re.compile(r"([0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?)[ ]?([A-Za-z]{0,5})")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
@@ -76,6 +80,8 @@ def parse_bytes(text: str | None, *, binary: bool = False) -> int | None:
     power = _POWERS.get(unit[:1])
     if power is None or unit[1:] not in ("", "i", "ib", "b"):
         return None
+    if not unit and "." in match.group(1) and match.end() == match.end(1):
+        return None  # nobody prints half bytes: the unit is missing
     # A lone "G" is how XLA and the CUDA driver write GiB.
     base = 1000 if unit[1:] == "b" and not binary else 1024
     digits = match.group(1).replace(",", "")

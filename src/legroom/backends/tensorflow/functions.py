@@ -1,4 +1,4 @@
-"""Hand-written training steps: plain functions, and `tf.function`s in which an optimizer is applied.
+"""Hand-written training steps: plain functions, and `tf.function`s that apply an optimizer.
 
 A `tf.function` of the user's is taken apart: its Python function is traced anew, with its `apply`
 caught, as Keras's own step is. Whether a `tf.function` trains is seen when it is first traced,
@@ -24,7 +24,7 @@ from legroom.backends.tensorflow import collect
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.whole import Traits, is_ours
 
-__all__ = ["GuardedFunction", "guard_functions", "guarded_function"]
+__all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
 
 # Makes the guarded runner of a step.
 Guard = Callable[[Step], Callable[[Any], Any]]

@@ -94,9 +94,8 @@ def combine(values: Sequence[Any], rule: str, shares: Sequence[float]) -> Any:
         return tf.add_n([tf.convert_to_tensor(value) for value in values])
     first = tf.convert_to_tensor(values[0])
     kind = first.dtype if first.dtype.is_floating else tf.float32
-    return tf.add_n(
-        [tf.cast(value, kind) * tf.cast(share, kind) for value, share in zip(values, shares)]
-    )
+    parts = zip(values, shares, strict=True)
+    return tf.add_n([tf.cast(value, kind) * tf.cast(share, kind) for value, share in parts])
 
 
 def _recorder(held: Held, index: int, unweighted: bool) -> Callable[..., None]:

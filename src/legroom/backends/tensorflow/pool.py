@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -50,10 +51,9 @@ def peak_bytes() -> int | None:
 
 def reset_peak() -> None:
     """Start counting the peak anew."""
-    try:
+    # An allocator without statistics raises: peaks are then unknown, not wrong.
+    with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
         tf.config.experimental.reset_memory_stats(device_name())
-    except (ValueError, tf.errors.InvalidArgumentError):
-        pass  # an allocator without statistics: peaks are then unknown, not wrong
 
 
 def set_limit(limit: int) -> None:

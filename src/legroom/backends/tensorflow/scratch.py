@@ -13,13 +13,13 @@ from pathlib import Path
 
 __all__ = ["scratch_bytes"]
 
-Shape = Sequence[int]
+_Shape = Sequence[int]
 
 # Above this ratio of scratch to what the op reads and writes, TensorFlow takes another kernel.
 _MOST_OVERHEAD = 25
 
 
-def scratch_bytes(kind: str, shapes: Sequence[Shape], output: Shape, itemsize: int) -> int:
+def scratch_bytes(kind: str, shapes: Sequence[_Shape], output: _Shape, itemsize: int) -> int:
     """The scratch of one op on the CPU.
 
     Args:
@@ -37,7 +37,7 @@ def scratch_bytes(kind: str, shapes: Sequence[Shape], output: Shape, itemsize: i
     return 0
 
 
-def _patches(kernel: Shape, image: Shape, gradient: Shape, itemsize: int) -> int:
+def _patches(kernel: _Shape, image: _Shape, gradient: _Shape, itemsize: int) -> int:
     """The buffer of patches of a convolution's gradient, channels last."""
     if len(gradient) != 4 or len(image) != 4:
         return 0

@@ -82,24 +82,28 @@ class SlicedStep:
 
     def _run(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
         totals = self._totals(parts)
-        results: list[Any] = []
-        for number, update in enumerate(self._updates or [None]):
-            if number:
-                saved.restore()  # each pass begins with the step's own random state and metrics
-            if update is not None:
-                update.clear()
-            results = [
-                self._run_slice(number, part, size, sum(sizes), totals)
-                for part, size in zip(parts, sizes, strict=True)
-            ]
-            if number < len(self._updates) - 1:
-                with unlogged():
-                    update.commit_for_now()
+        results = self._pass(0, parts, sizes, totals)
+        for number in range(1, len(self._updates)):
+            with unlogged():
+                self._updates[number - 1].commit_for_now()
+            saved.restore()  # each pass begins with the step's own random state and metrics
+            results = self._pass(number, parts, sizes, totals)
         outputs = self._outputs(results, sizes)
         if self._updates:
             with unlogged():  # a commit looks after itself, and keeping its old values costs memory
                 self._updates[-1].commit(None)
         return outputs
+
+    def _pass(
+        self, number: int, parts: Sequence[Any], sizes: Sequence[int], totals: dict[int, Any]
+    ) -> list[Any]:
+        """Run every slice up to the step's apply of this number, adding up its gradients."""
+        if self._updates:
+            self._updates[number].clear()
+        return [
+            self._run_slice(number, part, size, sum(sizes), totals)
+            for part, size in zip(parts, sizes, strict=True)
+        ]
 
     def _run_slice(
         self, number: int, part: Any, size: int, samples: int, totals: dict[int, Any]
@@ -196,9 +200,9 @@ class SlicedStep:
 
         def body(data: Any) -> dict[int, Any]:
             scale = Scale()
-            with StatelessScope(), scaling(scale), collecting(catch):
-                with contextlib.suppress(StepCut):
-                    self._traits.call(data)
+            cut = contextlib.suppress(StepCut)
+            with cut, StatelessScope(), scaling(scale), collecting(catch):
+                self._traits.call(data)
             return scale.counts
 
         if self._traits.eager:

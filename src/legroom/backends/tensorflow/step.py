@@ -47,6 +47,11 @@ class Step:
             self._rules = Rules(applies=0, gradients=[], concatenates=True)
         self._sliced: SlicedStep | None = None
 
+    @property
+    def pool(self) -> Any:
+        """The device's memory: its limit, what is in use, the peak."""
+        return pool
+
     def samples(self, data: Any) -> int | None:
         """The number of samples in a batch; None where that can't be told."""
         return batch.batch_size(data)
@@ -98,8 +103,6 @@ class Step:
     def recover() -> None:
         """Free what a failed step left behind, once its exception is dropped."""
         gc.collect()
-
-    pool = pool
 
 
 def _as_said(returns: Any, count: int) -> list[str]:

@@ -21,8 +21,8 @@ from legroom.backends.tensorflow.whole import Traits
 
 __all__ = ["Guard", "patch_trainer", "unguardable"]
 
-# Given a model and what its function is for, the runner of its step, or None to leave it alone.
-Guard = Callable[[Any, str, Step], Callable[[Any], Any] | None]
+# Given a model, what its function is for and its step: the runner of that step.
+Guard = Callable[[Any, str, Step], Callable[[Any], Any]]
 
 _MADE = {"train": "make_train_function", "test": "make_test_function",
          "predict": "make_predict_function"}  # fmt: skip
@@ -131,7 +131,6 @@ class _Function:
         )
         step = Step(traits, model=model, concatenates=self._kind == "predict")
         runner = self._guard(model, self._kind, step)
-        assert runner is not None
         self._runners.append((spec, runner))
         return runner
 

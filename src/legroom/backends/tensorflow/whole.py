@@ -126,7 +126,7 @@ class WholeStep:
         Returns:
             The graphs that will run, one after the other; none for an eager step.
         """
-        return self._step.prepare(data)  # type: ignore[no-any-return]
+        return self._step.prepare(data)
 
 
 class _SeveralApplies(BaseException):
@@ -168,6 +168,7 @@ class GraphStep:
         return self._seen[size]
 
     def __call__(self, data: Any) -> Any:
+        """Run the step. If it raises out of memory, nothing has happened."""
         self.prepare(data)
         saved = self._save()
         failed = False
@@ -251,6 +252,7 @@ class EagerStep:
         return []
 
     def __call__(self, data: Any) -> Any:
+        """Run the step. If it raises out of memory, nothing has happened."""
         if not self._several:
             try:
                 return self._collected(data)

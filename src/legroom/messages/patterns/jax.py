@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from legroom.messages.patterns.pattern import Pattern
-from legroom.messages.sizes import SIZE
+from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
 
@@ -14,7 +14,7 @@ PATTERNS = (
         name="xla-out-of-memory",
         key="while trying to allocate",
         regex=re.compile(
-            rf"while trying to allocate (?P<size>{SIZE})"
+            rf"while trying to allocate(?: (?P<size>{SIZED}))?"
             r"(?: with allocator (?P<allocator>\w{1,80}))?(?: on device [0-9]{1,4})?"
         ),
         finding="xla-resource-exhausted",
@@ -24,7 +24,7 @@ PATTERNS = (
     Pattern(
         name="xla-out-of-memory-allocating",
         key="ut of memory allocating",
-        regex=re.compile(rf"ut of memory allocating (?P<size>{SIZE})"),
+        regex=re.compile(rf"ut of memory allocating(?: (?P<size>{SIZED}))?"),
         finding="xla-resource-exhausted",
         fallback="jax",
         where="device",
@@ -34,7 +34,7 @@ PATTERNS = (
         name="xla-failed-to-allocate-request",
         key="ailed to allocate request for",
         regex=re.compile(
-            rf"ailed to allocate request for (?P<size>{SIZE})"
+            rf"ailed to allocate request for(?: (?P<size>{SIZED}))?"
             r"(?: ?\((?P<bytes>[0-9]{1,20}) ?B(?:ytes)?\))?(?: on device ordinal [0-9]{1,4})?"
         ),
         finding="xla-resource-exhausted",
@@ -54,7 +54,7 @@ PATTERNS = (
         key="an out of memory in memory space",
         regex=re.compile(
             r"an out of memory in memory space (?P<memory_space>\w{1,20})\."
-            rf"(?:\s{{1,80}}Used (?P<size>{SIZE}) of (?P<limit>{SIZE}) \w{{1,20}}\.)?"
+            rf"(?:\s{{1,80}}Used (?P<size>{SIZED}) of (?P<limit>{SIZED}) \w{{1,20}}\.)?"
         ),
         finding="tpu-ran-out-of-hbm",
         fallback="jax",
@@ -64,14 +64,14 @@ PATTERNS = (
         name="tpu-not-possible",
         key="Attempting to ",
         regex=re.compile(
-            rf"Attempting to (?:allocate|reserve) (?P<size>{SIZE})"
+            rf"Attempting to (?:allocate|reserve) (?P<size>{SIZED})"
             r"(?: at the (?:bottom|top) of memory)?\. That was not possible\."
-            rf"(?: There are (?P<free>{SIZE}) free)?"
+            rf"(?: There are (?P<free>{SIZED}) free)?"
         ),
         after=(
-            re.compile(rf"HBM capacity (?P<limit>{SIZE})"),
-            re.compile(rf"Currently allocated: {{1,12}}(?P<in_use>{SIZE})"),
-            re.compile(rf"Max free chunk {{1,30}}(?P<largest>{SIZE})"),
+            re.compile(rf"HBM capacity (?P<limit>{SIZED})"),
+            re.compile(rf"Currently allocated: {{1,12}}(?P<in_use>{SIZED})"),
+            re.compile(rf"Max free chunk {{1,30}}(?P<largest>{SIZED})"),
         ),
         finding="tpu-ran-out-of-hbm",
         fallback="jax",

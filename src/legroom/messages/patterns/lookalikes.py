@@ -24,8 +24,9 @@ PATTERNS = (
     ),
     Pattern(
         name="tcmalloc-large-alloc",
-        key="tcmalloc: large alloc",
-        regex=re.compile(r"tcmalloc: {1,3}large alloc (?P<bytes>[0-9]{1,20}) bytes"),
+        key="large alloc ",
+        regex=re.compile(r"large alloc (?P<bytes>[0-9]{1,20}) bytes"),
+        only_after=re.compile(r"tcmalloc: {1,3}$"),
         finding="allocation-exceeds-10-percent",
         kind="note",
         fallback="system",

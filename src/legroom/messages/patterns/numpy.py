@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from legroom.messages.patterns.pattern import Pattern
-from legroom.messages.sizes import SIZE
+from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
 
@@ -15,7 +15,7 @@ PATTERNS = (
         name="numpy-unable-to-allocate",
         key="Unable to allocate ",
         regex=re.compile(
-            rf"Unable to allocate (?:array|(?P<size>{SIZE})(?: for (?:an )?array)?)"
+            rf"Unable to allocate (?:array|(?P<size>{SIZED})(?: for (?:an )?array)?)"
             r"(?: with (?:shape|form) (?:\((?P<shape>[0-9, ]{0,300})\))?)?"
             r"(?: and data type (?P<dtype>\w{1,20}))?"
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from legroom.messages.patterns.pattern import Pattern
-from legroom.messages.sizes import SIZE
+from legroom.messages.sizes import SIZE, SIZED
 
 __all__ = ["PATTERNS"]
 
@@ -43,7 +43,7 @@ PATTERNS = (
         name="tf-bfc-ran-out",
         key="memory trying to allocate",
         regex=re.compile(
-            rf"memory trying to allocate (?P<size>{SIZE})"
+            rf"memory trying to allocate(?: (?P<size>{SIZED}))?"
             r"(?: ?\(rounded to (?P<bytes>[0-9]{1,20})\))?(?: from the (?:lower|upper) end)?"
             rf"(?P<harmless> with freed_by_count)?(?: ?requested by op (?P<op>{_OP}))?"
         ),
@@ -110,7 +110,7 @@ PATTERNS = (
         name="cuda-driver-failed-to-allocate",
         key="ailed to allocate ",
         regex=re.compile(
-            rf"ailed to allocate (?:device memory of )?(?P<size>{SIZE})"
+            rf"ailed to allocate (?:device memory of )?(?P<size>{SIZED})"
             r"(?: ?\((?P<bytes>[0-9]{1,20}) ?[Bb](?:ytes)?\))?(?: from device)?: "
             r"(?:[A-Z_]{1,40}: ?:? ?)?"
             r"(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError\w{0,30}|out of memory)"

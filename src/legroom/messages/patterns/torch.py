@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from legroom.messages.patterns.pattern import Pattern
-from legroom.messages.sizes import SIZE
+from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
 
@@ -17,18 +17,18 @@ PATTERNS = (
         # since 2.2:  the same, spelled right; since 2.9 with "… allowed" where a cap was set
         name="torch-cuda-out-of-memory",
         key="Tried to allocate ",
-        regex=re.compile(rf"Tried to allocate (?P<size>{SIZE})(?! on (?:private|shared) pool)"),
+        regex=re.compile(rf"Tried to allocate (?P<size>{SIZED})?(?! on (?:private|shared) pool)"),
         after=(
             re.compile(r"(?P<device_kind>[A-Z]{2,5}) (?P<ordinal>[0-9]{1,4})(?:;| has a total)"),
-            re.compile(rf"(?P<limit>{SIZE}) allowed"),
-            re.compile(rf"(?P<limit>{SIZE}) total capacity"),
-            re.compile(rf"total capac(?:i?t)?y of (?P<limit>{SIZE})"),
-            re.compile(rf"(?P<in_use>{SIZE}) (?:already allocated|is allocated by PyTorch)"),
-            re.compile(rf"(?P<free>{SIZE}) (?:is )?free"),
-            re.compile(rf"(?P<unallocated>{SIZE}) is reserved by PyTorch but unallocated"),
-            re.compile(rf"(?P<unallocated>{SIZE}) cached"),
-            re.compile(rf"(?P<reserved>{SIZE}) reserved in total"),
-            re.compile(rf"this process has (?P<process_size>{SIZE}) memory in use"),
+            re.compile(rf"(?P<limit>{SIZED}) allowed"),
+            re.compile(rf"(?P<limit>{SIZED}) total capacity"),
+            re.compile(rf"total capac(?:i?t)?y of (?P<limit>{SIZED})"),
+            re.compile(rf"(?P<in_use>{SIZED}) (?:already allocated|is allocated by PyTorch)"),
+            re.compile(rf"(?P<free>{SIZED}) (?:is )?free"),
+            re.compile(rf"(?P<unallocated>{SIZED}) is reserved by PyTorch but unallocated"),
+            re.compile(rf"(?P<unallocated>{SIZED}) cached"),
+            re.compile(rf"(?P<reserved>{SIZED}) reserved in total"),
+            re.compile(rf"this process has (?P<process_size>{SIZED}) memory in use"),
         ),
         finding="pytorch-cuda-out-of-memory",
         framework="torch",
@@ -39,9 +39,9 @@ PATTERNS = (
         key="MPS backend out of memory",
         regex=re.compile(r"MPS backend out of memory"),
         after=(
-            re.compile(rf"MPS allocated: (?P<in_use>{SIZE})"),
-            re.compile(rf"max allowed: (?P<limit>{SIZE})"),
-            re.compile(rf"Tried to allocate (?P<size>{SIZE})"),
+            re.compile(rf"MPS allocated: (?P<in_use>{SIZED})"),
+            re.compile(rf"max allowed: (?P<limit>{SIZED})"),
+            re.compile(rf"Tried to allocate (?P<size>{SIZED})"),
         ),
         finding="pytorch-mps-out-of-memory",
         framework="torch",
@@ -88,7 +88,7 @@ PATTERNS = (
     Pattern(
         name="torch-cpu-allocator",
         key="memory: you tried to allocate",
-        regex=re.compile(rf"memory: you tried to allocate (?P<size>{SIZE})"),
+        regex=re.compile(rf"memory: you tried to allocate(?: (?P<size>{SIZED}))?"),
         finding="pytorch-cpu-allocator",
         framework="torch",
         where="host",
