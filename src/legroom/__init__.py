@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from legroom.guard import fit, guard, install, limit, step
+    from legroom.report.explain import Diagnosis, explain
     from legroom.report.run import RunReport
 
     __version__: str
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BadBudget",
     "CannotFit",
+    "Diagnosis",
     "LegroomError",
     "OutOfMemory",
     "RunReport",
     "SnapshotError",
     "UnsupportedModel",
     "__version__",
+    "explain",
     "fit",
     "guard",
     "install",
@@ -45,11 +48,13 @@ __all__ = [
 _HOMES = {
     "BadBudget": "legroom.core.errors",
     "CannotFit": "legroom.core.errors",
+    "Diagnosis": "legroom.report.explain",
     "LegroomError": "legroom.core.errors",
     "OutOfMemory": "legroom.core.errors",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
+    "explain": "legroom.report.explain",
     "fit": "legroom.guard",
     "guard": "legroom.guard",
     "install": "legroom.guard",

@@ -18,7 +18,14 @@ from legroom.messages.remedies import propose
 from legroom.messages.scan import Scanner
 from legroom.messages.story import tell
 
-__all__ = ["diagnose_exception", "diagnose_stream", "diagnose_text", "explain", "translate"]
+__all__ = [
+    "diagnose_exception",
+    "diagnose_reader",
+    "diagnose_stream",
+    "diagnose_text",
+    "explain",
+    "translate",
+]
 
 # A text this short may be a paste from a window: then a line that broke at its edge is mended.
 _PASTE = 256 * 1024
@@ -66,7 +73,12 @@ def diagnose_text(text: str | bytes | bytearray) -> Diagnosis:
 
 def diagnose_stream(stream: BinaryIO, *, notebook: bool | None = None) -> Diagnosis:
     """Diagnose a log of any length, in bounded memory. Ctrl-C ends the reading, not the answer."""
-    return _diagnosis(_case(Reader(stream, notebook=notebook)))
+    return diagnose_reader(Reader(stream, notebook=notebook))
+
+
+def diagnose_reader(reader: Reader) -> Diagnosis:
+    """Diagnose what a reader gives, for callers who ask it afterwards how the reading ended."""
+    return _diagnosis(_case(reader))
 
 
 def diagnose_exception(error: BaseException) -> Diagnosis:

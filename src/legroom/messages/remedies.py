@@ -128,18 +128,16 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
         )
     elif not weights:
         slices = f" in slices of {max(batch // 2, 1)} instead of {batch}" if half and batch else ""
-        whose = "" if facts.framework == "tensorflow" else "If the model is Keras: "
-        run = "run" if whose else "Run"
+        run = "Run it" if facts.framework == "tensorflow" else "If the model is Keras, run it"
         yield Remedy(
-            f"{whose}{run} the same training{slices or ' in slices'}: same batch, same updates, "
-            "less at a time. legroom picks the size.",
+            f"{run}{slices or ' in slices'}: the same training, less at a time.",
             command="legroom run train.py",
             bytes_saved=half,
         )
         if batch != 1:
-            size = f"batch_size={batch // 2}" if half and batch else "batch_size=…  # half of it"
+            size = f"batch_size={batch // 2}" if half and batch else "batch_size=…"
             yield Remedy(
-                "Halve the batch. That is another training: more steps, noisier gradients.",
+                "Halve the batch: more steps, noisier gradients.",
                 code=f"model.fit(x, y, {size})",
                 bytes_saved=half,
                 exact=False,
@@ -147,16 +145,16 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
     if facts.dtype in _FLOATS and asked and not facts.memory_space:
         wide = dtype_bytes(facts.dtype) or 4
         yield Remedy(
-            "Compute in half precision: this tensor takes "
-            f"{format_bytes(asked * 2 // wide)} instead of {format_bytes(asked)}.",
+            f"Compute in half precision: {format_bytes(asked * 2 // wide)} instead of "
+            f"{format_bytes(asked)} for this tensor.",
             code='keras.config.set_dtype_policy("mixed_float16")',
             bytes_saved=asked - asked * 2 // wide,
             exact=False,
         )
     if weights:
         yield Remedy(
-            "What failed has the shape of weights: fewer filters or units make it smaller, a "
-            "smaller batch does not.",
+            "Fewer filters or units: what failed has the shape of weights, and a smaller batch "
+            "does not change it.",
             exact=False,
         )
     if facts.op and role_of_op(facts.op) == "optimizer":
@@ -189,17 +187,16 @@ def _on_the_host(case: Case) -> Iterator[Remedy]:
         or (case.cause.pattern.kind == "death")
     ):
         yield Remedy(
-            "Stream the data instead of holding all of it: a memory map, or a data set that reads "
-            "files as they are needed.",
+            "Stream the data instead of holding all of it, with a memory map for example.",
             code='x = np.load("x.npy", mmap_mode="r")',
             bytes_saved=asked,
         )
         yield Remedy(
-            "See what the input pipeline keeps: caches, shuffle buffers, copies of arrays.",
+            "See what the input keeps: caches, shuffle buffers, copies of arrays.",
             command="legroom check train.py",
         )
         yield Remedy(
-            "Run it supervised: if the process is killed again, legroom resumes with less.",
+            "Run it supervised: if it is killed again, legroom resumes it with less.",
             command="legroom run train.py",
         )
     else:

@@ -161,7 +161,7 @@ def _why_so_large(case: Case) -> str | None:
     names = axes(shape, facts.data_format)
     if names:
         pairs = ", ".join(f"{name} {length}" for name, length in zip(names, shape, strict=True))
-        sentence += f" ({pairs}, by the look of it)"
+        sentence += f": {pairs}, it seems"
     return sentence + "."
 
 
