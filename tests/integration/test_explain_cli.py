@@ -1,4 +1,4 @@
-"""``legroom explain`` as a user calls it: files, pipes, notebooks, and everything that is neither."""
+"""``legroom explain`` as a user calls it: files, pipes, notebooks, and what is neither."""
 
 from __future__ import annotations
 

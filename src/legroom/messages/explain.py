@@ -28,7 +28,12 @@ __all__ = [
 ]
 
 # A text this short may be a paste from a window: then a line that broke at its edge is mended.
-_PASTE = 256 * 1024
+_PASTE = 16 * 1024
+# What the mended text must not say otherwise, and may say where the lines do not.
+_COMPARED = (
+    *("framework", "where", "device", "requested_bytes", "shape", "dtype"),
+    *("limit_bytes", "in_use_bytes", "free_bytes", "unallocated_bytes"),
+)
 _BROKEN = re.compile(r"[ \t]{0,8}\r?\n[ \t]{0,8}")
 
 
@@ -60,15 +65,30 @@ def diagnose_text(text: str | bytes | bytearray) -> Diagnosis:
     if isinstance(text, str):
         text = text.encode("utf-8", "replace")
     case = _case(Reader(io.BytesIO(text)))
-    if case.cause is None and len(text) <= _PASTE:
+    if len(text) <= _PASTE and b"\n" in text.strip():
         # Terminals and issue trackers break long lines; try what it was before.
         words = text.decode("utf-8", "replace")
         for mended in (" ", ""):
             again = _case(Reader(io.BytesIO(_BROKEN.sub(mended, words).encode())))
-            if again.is_oom and again.cause is not None and not again.cause.pattern.weak:
+            if _tells_more(again, case):
                 case = again
                 break
     return _diagnosis(case)
+
+
+def _tells_more(mended: Case, case: Case) -> bool:
+    """Whether joined lines say the same as the lines do, and more."""
+    if mended.cause is None or mended.cause.pattern.weak or not mended.is_oom:
+        return False
+    if case.cause is None:
+        return True
+    if mended.cause.pattern.name != case.cause.pattern.name or mended.failures != case.failures:
+        return False
+    # A name that ends with its line must not grow by the next line's first word.
+    if (mended.facts.op, mended.facts.layer) != (case.facts.op, case.facts.layer):
+        return False
+    pairs = [(getattr(case.facts, name), getattr(mended.facts, name)) for name in _COMPARED]
+    return all(old in (None, new) for old, new in pairs) and any(old != new for old, new in pairs)
 
 
 def diagnose_stream(stream: BinaryIO, *, notebook: bool | None = None) -> Diagnosis:

@@ -54,6 +54,13 @@ class Facts:
     memory_space: str | None = None
     process: str | None = None
 
+    @property
+    def room_bytes(self) -> int | None:
+        """What the limit left unused, in whatever pieces."""
+        if self.limit_bytes is None or self.in_use_bytes is None:
+            return None
+        return max(self.limit_bytes - self.in_use_bytes, 0)
+
     def fill(self, other: Facts, *, but: tuple[str, ...] = ()) -> None:
         """Take from another message what this one does not say."""
         for name in self.__slots__:

@@ -91,11 +91,10 @@ def _defragment(case: Case) -> Remedy:
             command="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
             bytes_saved=facts.unallocated_bytes,
         )
-    room = (facts.limit_bytes or 0) - (facts.in_use_bytes or 0)
     return Remedy(
         "Use CUDA's own allocator, which joins free pieces.",
         command="TF_GPU_ALLOCATOR=cuda_malloc_async python train.py",
-        bytes_saved=room or None,
+        bytes_saved=facts.room_bytes,
     )
 
 

@@ -78,7 +78,7 @@ def parse_bytes(text: str | None, *, binary: bool = False) -> int | None:
     if unit in ("b", "byte", "bytes"):
         unit = ""
     power = _POWERS.get(unit[:1])
-    if power is None or unit[1:] not in ("", "i", "ib", "b"):
+    if power is None or unit[1:] not in ("", "i", "ib", "b") or unit == "e":
         return None
     if not unit and "." in match.group(1) and match.end() == match.end(1):
         return None  # nobody prints half bytes: the unit is missing

@@ -209,7 +209,7 @@ def _what_held_it(case: Case) -> str | None:
     if cause.program.buffers:
         buffers = sorted(cause.program.buffers, key=lambda one: one.bytes, reverse=True)[:2]
         told = [
-            format_bytes(one.bytes) + (f" for {one.op.rsplit('/', 2)[-1]}" if one.op else "")
+            format_bytes(one.bytes) + (f" for {'/'.join(one.op.split('/')[-2:])}" if one.op else "")
             for one in buffers
         ]
         return f"Its largest buffers at the peak: {' and '.join(told)}."
@@ -247,10 +247,10 @@ def _cut_up(case: Case) -> str | None:
             "too small: the memory is fragmented."
         )
     if case.fragmented:
-        room = (facts.limit_bytes or 0) - (facts.in_use_bytes or 0)
-        largest = facts.largest_free_bytes
+        room, largest = facts.room_bytes, facts.largest_free_bytes
         piece = f", but the largest piece was {format_bytes(largest)}" if largest else ""
-        return f"{format_bytes(room)} was free{piece}: the memory is fragmented."
+        free = f"{format_bytes(room)} was free" if room else "There was room"
+        return f"{free}{piece}: the memory is fragmented."
     return None
 
 

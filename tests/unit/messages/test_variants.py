@@ -119,6 +119,9 @@ def case(text: str, **expected: Any) -> Any:
         case("9/10 [===>.] - ETA: 3s\r10/10 [====] - loss: 0.1\r" + OOM, **OOM_FACTS),
         case("Resource exhausted: Out \nof memory while trying to allocate 5520758552 bytes.", requested_bytes=5520758552),
         case(OOM[:60] + "\n" + OOM[60:], is_oom=True),
+        case("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.53 GiB. GPU 0 has a total capacity\nof 14.56 GiB of which 155.81 MiB is free. Of the allocated memory 11.79\n  GiB is allocated by PyTorch, and 1.49 GiB is reserved by PyTorch but unallocated.",
+             requested_bytes=int(1.53 * GIB), limit_bytes=int(14.56 * GIB), in_use_bytes=int(11.79 * GIB), fragmented=False),
+        case("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate\n4770354232 bytes.", requested_bytes=4770354232),
         # A node in every dress.
         case(OOM + "\n\t [[node a/b/Conv2D (defined at train.py:3) ]]", op="a/b/Conv2D"),
         case(OOM + "\n\t [[{{node a/b/Conv2D}}]]", op="a/b/Conv2D"),

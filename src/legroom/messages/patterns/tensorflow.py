@@ -44,8 +44,8 @@ PATTERNS = (
         key="memory trying to allocate",
         regex=re.compile(
             rf"memory trying to allocate(?: (?P<size>{SIZED}))?"
-            r"(?: ?\(rounded to (?P<bytes>[0-9]{1,20})\))?(?: from the (?:lower|upper) end)?"
-            rf"(?P<harmless> with freed_by_count)?(?: ?requested by op (?P<op>{_OP}))?"
+            r"(?:\s?\(rounded to (?P<bytes>[0-9]{1,20})\))?(?: from the (?:lower|upper) end)?"
+            rf"(?P<harmless>\swith\sfreed_by_count)?(?: ?requested by op (?P<op>{_OP}))?"
         ),
         before=re.compile(r"Allocator \((?P<allocator>[\w.-]{1,80})\) [Rr]an out of $"),
         finding="bfc-allocator-ran-out-of-memory",
