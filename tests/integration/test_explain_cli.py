@@ -84,6 +84,14 @@ def test_a_directory_and_a_missing_file_are_said(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
 
 
+def test_a_pipe_that_is_closed() -> None:
+    done = subprocess.run(
+        f"{LEGROOM} explain - <&-", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "Nothing to read" in " ".join(done.stderr.split())
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file_is_said(tmp_path: Path) -> None:
     path = tmp_path / "secret.log"

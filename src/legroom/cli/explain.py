@@ -37,12 +37,12 @@ def explain(
     """
     import sys
 
-    if file in (None, "-"):
-        if file is None and sys.stdin.isatty():
-            raise typer.BadParameter(f"Nothing to read. {_EXPECTED}", param_hint="FILE")
-        diagnosis, interrupted = _read(sys.stdin.buffer, notebook=None)
-    else:
+    if file not in (None, "-"):
         diagnosis, interrupted = _read_file(str(file))
+    elif sys.stdin is None or (file is None and sys.stdin.isatty()):
+        raise typer.BadParameter(f"Nothing to read. {_EXPECTED}", param_hint="FILE")
+    else:
+        diagnosis, interrupted = _read(sys.stdin.buffer, "-", notebook=None)
     if as_json:
         typer.echo(diagnosis.to_json(indent=1))
     else:
@@ -67,20 +67,26 @@ def _read_file(name: str) -> tuple[Diagnosis, bool]:
         raise typer.BadParameter(
             f"There is no such file. {_EXPECTED} Received: {name!r}", param_hint="FILE"
         )
-    from legroom.core.errors import LegroomError
-
     try:
         with path.open("rb") as stream:
-            return _read(stream, notebook=True if path.suffix == ".ipynb" else None)
+            return _read(stream, name, notebook=True if path.suffix == ".ipynb" else None)
     except OSError as error:
-        raise LegroomError(
-            f"The file can't be read: {error.strerror or error}. {_EXPECTED} Received: {name!r}"
-        ) from error
+        raise _unreadable(name, error) from error
 
 
-def _read(stream: BinaryIO, *, notebook: bool | None) -> tuple[Diagnosis, bool]:
+def _read(stream: BinaryIO, name: str, *, notebook: bool | None) -> tuple[Diagnosis, bool]:
     from legroom.messages.explain import diagnose_reader
     from legroom.messages.reader import Reader
 
     reader = Reader(stream, notebook=notebook)
-    return diagnose_reader(reader), reader.interrupted
+    try:
+        return diagnose_reader(reader), reader.interrupted
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: OSError) -> Exception:
+    from legroom.core.errors import LegroomError
+
+    reason = error.strerror or str(error)
+    return LegroomError(f"It can't be read: {reason}. {_EXPECTED} Received: {name!r}")

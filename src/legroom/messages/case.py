@@ -62,7 +62,7 @@ def judge(seen: Collector) -> Case:
     fatal = [one for one in (*incidents, *seen.deaths) if one.fatal and one is not cause]
     later = [one for one in fatal if one.start > cause.start]
     devices = dict.fromkeys(one.facts.device for one in ooms if one.facts.device)
-    others = [one for one in incidents if one is not cause and not one.is_oom and not one.harmless]
+    others = [one for one in incidents if one is not cause and not one.is_oom]
     return Case(
         cause=cause,
         facts=facts,
@@ -89,7 +89,7 @@ def _cause(
         [one for one in incidents if one.is_oom and one.fatal],
         [one for one in deaths if one.is_oom],
         [one for one in (*deaths, *incidents) if one.is_oom is None],
-        [one for one in incidents if one.is_oom],
+        [one for one in (*incidents, *notes) if one.is_oom],
         sorted(notes, key=lambda one: one.finding == "no-gpu-found"),
     )
     for group in kinds:

@@ -13,7 +13,7 @@ from legroom.messages.sizes import device_of_allocator
 
 __all__ = ["Collector"]
 
-_KEPT = 64  # incidents kept, from the start; of later ones the last is kept
+_KEPT = 64  # incidents of a kind kept, from the start; of later ones the last is kept
 _HINTS_KEPT = 256
 # Details that mean something right beside a failure only.
 _BESIDE = frozenset(("node", "op", "wrapped", "layer"))
@@ -55,7 +55,7 @@ class Collector:
             self._hints.append(found)
         elif isinstance(found, Found):
             self._detail(found)
-        elif found.pattern.kind == "note":
+        elif found.pattern.kind == "note" or found.harmless:
             self.notes.setdefault(found.pattern.name, Incident.of(found))
         elif found.pattern.kind == "death":
             self._death(found)
@@ -147,13 +147,14 @@ class Collector:
         for incident in reversed(pool[-4:]):
             if found.worker and incident.worker and found.worker != incident.worker:
                 continue
-            near = found.offset - incident.end <= NEAR
-            return incident if near and not incident.harmless else None
+            return incident if found.offset - incident.end <= NEAR else None
         return None
 
     def _keep(self, pool: list[Incident], incident: Incident) -> None:
-        if len(pool) >= _KEPT:
-            gone = pool.pop()
-            if pool is self.incidents and gone.is_oom and gone.fatal:
+        """Keep an incident, at the cost of the last of its kind where there are many."""
+        alike = [one for one in pool if one.is_oom == incident.is_oom]
+        if len(alike) >= _KEPT:
+            pool.remove(alike[-1])
+            if pool is self.incidents and incident.is_oom and alike[-1].fatal:
                 self._counted += 1
         pool.append(incident)

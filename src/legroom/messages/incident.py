@@ -105,7 +105,7 @@ class Incident:
         distance = sighting.offset - self.end
         if self.worker and sighting.worker and self.worker != sighting.worker:
             return False
-        if distance > NEAR or sighting.harmless != self.harmless:
+        if distance > NEAR:
             return False
         if mine.device and other.device and mine.device != other.device:
             return False

@@ -18,6 +18,7 @@ from legroom.messages.sizes import dtype_bytes
 __all__ = ["propose"]
 
 _MOST = 5
+_ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
 
@@ -54,6 +55,12 @@ def _for_the_cause(case: Case) -> Iterator[Remedy]:
         return
     if not case.fatal:
         return
+    if _absurd(case):
+        yield Remedy(
+            "Look at the shape first: a slip in a reshape, a broadcast or a layer's width is "
+            "likelier here than too little memory.",
+            exact=False,
+        )
     if case.fragmented and facts.where == "device":
         yield _defragment(case)
     if case.growth:
@@ -81,6 +88,14 @@ def _for_the_cause(case: Case) -> Iterator[Remedy]:
             "Let TensorFlow's pool grow as needed, so that the GPU's own libraries find room.",
             command="TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
         )
+
+
+def _absurd(case: Case) -> bool:
+    """Whether more was asked for than any setting could make fit."""
+    asked, limit = case.facts.requested_bytes, case.facts.limit_bytes
+    if asked is None or case.facts.memory_space:
+        return False
+    return asked > _ABSURD or (limit is not None and asked > 16 * limit > 0)
 
 
 def _defragment(case: Case) -> Remedy:

@@ -55,7 +55,7 @@ _WORKER = re.compile(
     r")"
 )
 _HINTS = {
-    "tensorflow": ("tensorflow", "[[{{node ", "local_xla"),
+    "tensorflow": ("tensorflow", "[[{{node ", "[Op:", "local_xla"),
     "jax": ("jaxlib", "jax.", "jax/", "XlaRuntimeError", "external/xla", "org_tensorflow"),
     "torch": ("torch.", "torch/", "PyTorch", "pytorch"),
 }

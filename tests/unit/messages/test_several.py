@@ -112,6 +112,18 @@ def test_a_note_that_is_no_failure_does_not_hide_the_failure() -> None:
     assert (quiet.is_oom, quiet.fatal, quiet.failures) == (True, False, 0)
 
 
+def test_a_thousand_notes_do_not_hide_the_first_failure() -> None:
+    note = "bfc_allocator.cc:246] Allocator (GPU_0_bfc) ran out of memory trying to allocate {}MiB with freed_by_count=0. The caller indicates that this is not a failure\n"
+    disk = "epoch\n" * 40_000 + "{} No space left on device\n"
+    text = "".join(note.format(100 + number) for number in range(1000))
+    text += (
+        "".join(disk.format(number) for number in range(70)) + bfc(64) + note.format(1) + bfc(32)
+    )
+    diagnosis = diagnose_text(text)
+    assert (diagnosis.requested_bytes, diagnosis.failures) == (size(64), 2)
+    assert diagnosis.layer == "conv2d"
+
+
 def test_a_pool_that_shrinks_until_it_fits_is_no_failure() -> None:
     line = "E cuda_driver.cc:806] failed to allocate {:.2f}G ({} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
     sizes = [int(10 * GIB * 0.9**power) for power in range(5)]

@@ -152,6 +152,14 @@ def test_weights_are_not_cured_by_a_smaller_batch() -> None:
     )
 
 
+def test_a_tensor_that_no_machine_could_hold() -> None:
+    remedies = diagnose_text(oom("1048576,1048576", "Fill")).remedies
+    assert "Look at the shape first" in remedies[0].text
+    assert not any(
+        "Look at" in remedy.text for remedy in diagnose_text(oom("64,348,298,32")).remedies
+    )
+
+
 def test_a_batch_of_one_can_not_be_halved() -> None:
     remedies = diagnose_text(oom("1,1080,1920,64")).remedies
     assert not any("batch_size" in (remedy.code or "") for remedy in remedies)

@@ -60,6 +60,10 @@ def case(text: str, **expected: Any) -> Any:
         case(OOM.replace("8,32,32,16", "?,32"), shape=None, requested_bytes=None, is_oom=True),
         case(OOM.replace("8,32,32,16", "9" * 30), shape=None, requested_bytes=None, is_oom=True),
         case(OOM.replace("8,32,32,16", "9999999999,9999999999"), requested_bytes=None),
+        # XLA under TensorFlow and under JAX differ by what stands around.
+        case("Out of memory while trying to allocate 16.00TiB. [Op:__inference_h_9]",
+             framework="tensorflow", requested_bytes=2**44, op=None, device=None),
+        case("Out of memory while trying to allocate 16.00TiB.", framework="jax"),
         # Cut in the middle, at both ends.
         case(OOM[:30], is_oom=True, shape=None, requested_bytes=None, device=None),
         case(OOM[:46], is_oom=True, shape=None, requested_bytes=None, device=None),
