@@ -205,8 +205,6 @@ class Committer:
         """What Keras's `apply` does for one variable, in its order."""
         optimizer, variable = self._optimizer, self._variables[i]
         if gradient is not None:
-            if isinstance(gradient, tf.IndexedSlices) and (averaged or variable.constraint):
-                gradient = tf.convert_to_tensor(gradient)
             # The base class's decay goes through the Keras variable, which the overlay sees;
             # TensorFlow's own writes to the device at once.
             BaseOptimizer._apply_weight_decay(optimizer, [variable])
@@ -263,6 +261,10 @@ class _Overlay(StatelessScope):
     def __init__(self, optimizer: Any) -> None:
         super().__init__()
         self._optimizer = optimizer
+        # Averages and constraints read a variable after its update.
+        self._read_on = optimizer.use_ema or any(
+            variable.constraint is not None for variable in optimizer._trainable_variables
+        )
         self._updates: dict[int, tuple[Any, Any]] = {}
         self._scatters: list[tuple[str, Any, Any]] = []
 
@@ -294,9 +296,10 @@ class _Overlay(StatelessScope):
     def _writer(self, name: str) -> Callable[[Any, Any], None]:
         def write(variable: Any, value: Any) -> None:
             if isinstance(value, tf.IndexedSlices):
-                if name != "assign" and id(variable) not in self._updates:
+                if name != "assign" and id(variable) not in self._updates and not self._read_on:
                     self._scatters.append((name, variable, value))
                     return
+                # What is read again in this unit must be there as a whole.
                 value = tf.convert_to_tensor(value)
             current = variable.value if name != "assign" else None
             value = tf.cast(value, variable.dtype)

@@ -23,6 +23,8 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 __all__ = [
     "HostSnapshot",
     "Snapshot",
+    "WriteLog",
+    "current_log",
     "defer_writes",
     "logging_writes",
     "unlogged",
@@ -126,15 +128,24 @@ def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:
 
 
 @contextlib.contextmanager
-def logging_writes() -> Iterator[_WriteLog]:
-    """Remember, in eager execution, what every variable held before its first write."""
-    log = _WriteLog()
+def logging_writes(log: WriteLog | None = None) -> Iterator[WriteLog]:
+    """Remember, in eager execution, what every variable held before its first write.
+
+    Args:
+        log: Go on with this log: a distribution strategy runs a step in a thread of its own.
+    """
+    log = log or WriteLog()
     before, _eager.log = _eager.log, log
     _patch_writes()
     try:
         yield log
     finally:
         _eager.log = before
+
+
+def current_log() -> WriteLog | None:
+    """The log that is open in this thread."""
+    return _eager.log
 
 
 @contextlib.contextmanager
@@ -147,13 +158,14 @@ def unlogged() -> Iterator[None]:
         _eager.log = before
 
 
-class _WriteLog:
+class WriteLog:
     """The old values of all variables written since the log was opened."""
 
     def __init__(self) -> None:
         self._old: dict[int, tuple[Any, Any]] = {}
 
     def note(self, variable: Any) -> None:
+        """Keep a variable's value, if this is its first write."""
         if id(variable) not in self._old and tf.executing_eagerly():
             value = gen_resource_variable_ops.read_variable_op(variable.handle, variable.dtype)
             self._old[id(variable)] = (variable, value)
@@ -174,7 +186,7 @@ class _WriteLog:
 
 
 class _Eager(threading.local):
-    log: _WriteLog | None = None
+    log: WriteLog | None = None
 
 
 _eager = _Eager()

@@ -126,16 +126,27 @@ def _observe(
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
 
-                def catch(call: Applied, into: list[list[Any]] = gradients) -> None:
-                    into.append([_array(gradient) for gradient in call.gradients])
-                    kept = [*call.variables, *call.optimizer.variables]
-                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
-
                 share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
                 scale = Scale(share, rules.terms, totals)
 
+                def catch(
+                    call: Applied,
+                    into: list[list[Any]] = gradients,
+                    scale: Scale = scale,
+                    part: float = size / sum(sizes),
+                ) -> None:
+                    weighted = id(call.optimizer) in scale.weighted
+                    into.append(
+                        [
+                            None if g is None else _array(g) / (part if weighted else 1.0)
+                            for g in call.gradients
+                        ]
+                    )
+                    kept = [*call.variables, *call.optimizer.variables]
+                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
+
                 def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
-                    with scaling(scale), collecting(catch):
+                    with logging_writes(log), scaling(scale), collecting(catch):
                         return traits.call(inputs)
 
                 with neutral() as seen, holding(rules.metrics, rules.unweighted) as held:
@@ -292,7 +303,8 @@ def _output_rules(
     if not np.issubdtype(kind, np.number):
         return ["last"]
     together = {"mean": _mean(parts, sizes), "last": parts[-1], "sum": sum(parts)}
-    order = ("sum", "last") if np.issubdtype(kind, np.integer) else ("mean", "last", "sum")
+    # A running metric's result agrees as "last", and a mean or a sum hardly ever does by chance.
+    order = ("sum", "last") if np.issubdtype(kind, np.integer) else ("last", "mean", "sum")
     return [rule for rule in order if near(value, together[rule])]
 
 
@@ -332,7 +344,7 @@ def _array(value: Any) -> Any:
         value = tf.convert_to_tensor(value)
     if isinstance(value, (str, bytes)):
         return value
-    value = np.array(value)
+    value = value.numpy().copy() if hasattr(value, "numpy") else np.array(value)
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 from keras import Layer, ops, tree
 from keras.src.losses import loss as loss_module
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 __all__ = ["Scale", "scaling"]
 
@@ -35,6 +36,7 @@ class Scale:
         values: Each term's value, before correction.
         names: What each term is called.
         counts: The denominators of this slice, for each term that counts its own.
+        weighted: Optimizers whose loss has the slice's share in it already, by identity.
     """
 
     def __init__(
@@ -49,6 +51,18 @@ class Scale:
         self.values: list[Any] = []
         self.names: list[str] = []
         self.counts: dict[int, Any] = {}
+        self.weighted: set[int] = set()
+
+    def weigh(self, loss: Any, optimizer: Any) -> Any:
+        """Put the slice's share into a loss that is scaled for half precision.
+
+        The gradients of a slice's own mean are larger than those of the batch's, by as much as the
+        batch is larger, and half precision overflows where the whole batch would not.
+        """
+        if self._share is None:
+            return loss
+        self.weighted.add(id(optimizer))
+        return loss * tf.cast(self._share, loss.dtype)
 
     def correct(self, value: Any, name: str, *, rule: str | None, count: Any = None) -> Any:
         """Note a loss term and return it as this slice should have it."""
@@ -91,6 +105,7 @@ def _patch() -> None:
     loss_module.reduce_weighted_values = _reduction(loss_module.reduce_weighted_values)
     loss_module.Loss.__call__ = _naming(loss_module.Loss.__call__)
     Layer.add_loss = _adding(Layer.add_loss)
+    LossScaleOptimizer.scale_loss = _scaled(LossScaleOptimizer.scale_loss)
 
 
 def _reduction(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,6 +160,15 @@ def _naming(original: Callable[..., Any]) -> Callable[..., Any]:
             _active.loss_name = before
 
     return call
+
+
+def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def scale_loss(self: Any, loss: Any) -> Any:
+        scale = _active.scale
+        return original(self, loss if scale is None else scale.weigh(loss, self))
+
+    return scale_loss
 
 
 def _adding(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,13 @@ from keras.src.backend.common.stateless_scope import StatelessScope
 
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, StepCut, collecting
-from legroom.backends.tensorflow.effects import Snapshot, logging_writes, unlogged, written_handles
+from legroom.backends.tensorflow.effects import (
+    Snapshot,
+    current_log,
+    logging_writes,
+    unlogged,
+    written_handles,
+)
 from legroom.backends.tensorflow.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
@@ -112,7 +118,12 @@ class SlicedStep:
             earlier.show_old()
         share = tf.constant(size / samples, tf.float32)
         if self._traits.eager:
-            body = functools.partial(self._body, number)
+            log = current_log()
+
+            def body(part: Any, share: Any, totals: dict[int, Any]) -> Any:
+                with logging_writes(log):
+                    return self._body(number, part, share, totals)
+
             result = self._traits.strategy.run(body, args=(part, share, totals))
         else:
             result = self._functions[number, size](part, share, totals)
@@ -154,7 +165,8 @@ class SlicedStep:
         def catch(call: Applied) -> None:
             nonlocal applies, sparse
             if applies == number:
-                weight = share if self._rules.gradients[number] == "mean" else None
+                mean = self._rules.gradients[number] == "mean"
+                weight = share if mean and id(call.optimizer) not in scale.weighted else None
                 sparse = self._updates[number].accumulate(call, weight)
                 if not last:
                     raise StepCut

@@ -168,7 +168,12 @@ class Update:
         return gradients
 
     def _original(self, gradients: Any) -> None:
-        self._optimizer.apply(gradients, self._variables)
+        placed = []
+        for gradient, variable in zip(gradients, self._variables, strict=True):
+            # A distribution strategy asks each gradient where it lies.
+            with tf.device(_value(variable).device):
+                placed.append(None if gradient is None else tf.identity(gradient))
+        self._optimizer.apply(placed, self._variables)
 
     def _apply_kept(self, gradients: list[Any]) -> None:
         """For optimizers whose update can't go in units: keep the old state until it is through."""

@@ -259,8 +259,13 @@ class EagerStep:
             except _SeveralApplies:
                 self._several = True
         with logging_writes() as log:
+
+            def logged(inputs: Any) -> Any:
+                with logging_writes(log):
+                    return self._traits.call(inputs)
+
             try:
-                return self._traits.run(self._traits.call, data)
+                return self._traits.run(logged, data)
             except Exception as error:
                 if oom.is_oom(error):
                     log.restore()
@@ -274,11 +279,12 @@ class EagerStep:
                 raise _SeveralApplies
             applied.append(call)
 
-        def body(inputs: Any) -> Any:
-            with collecting(catch):
-                return self._traits.call(inputs)
-
         with logging_writes() as log:
+
+            def body(inputs: Any) -> Any:
+                with logging_writes(log), collecting(catch):
+                    return self._traits.call(inputs)
+
             try:
                 outputs = self._traits.run(body, data)
             except BaseException as error:
