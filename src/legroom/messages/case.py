@@ -28,6 +28,7 @@ class Case:
         growth: Whether memory was not given back between failures.
         blow: What ended it, where that is something else.
         failures: How many times memory ran out.
+        together: How many allocations failed side by side in the step that it began with.
         devices: All devices it ran out on.
         asides: Other things worth a sentence.
         contradicted: Whether the message reports room that it did not get.
@@ -41,6 +42,7 @@ class Case:
     growth: bool | None = None
     blow: Incident | None = None
     failures: int = 0
+    together: int = 0
     devices: tuple[str, ...] = ()
     asides: tuple[Incident, ...] = ()
     contradicted: bool = False
@@ -59,8 +61,9 @@ def judge(seen: Collector) -> Case:
     facts.framework = facts.framework or seen.framework_near(cause) or cause.pattern.fallback
     contradicted = _drop_contradictions(facts)
     ooms = [one for one in incidents if one.is_oom and one.fatal]
-    fatal = [one for one in (*incidents, *seen.deaths) if one.fatal and one is not cause]
-    later = [one for one in fatal if one.start > cause.start]
+    # What failed beside it in the same step is no later blow.
+    blows = [one for one in incidents if one.fatal and one.place != cause.place] + seen.deaths
+    later = [one for one in blows if one.start > cause.start]
     devices = dict.fromkeys(one.facts.device for one in ooms if one.facts.device)
     others = [one for one in incidents if one is not cause and not one.is_oom]
     return Case(
@@ -69,9 +72,10 @@ def judge(seen: Collector) -> Case:
         is_oom=cause.is_oom,
         fatal=cause.fatal,
         fragmented=_fragmented(cause, facts) if cause.is_oom and cause.fatal else None,
-        growth=_growth(seen.in_use),
+        growth=_growth(ooms),
         blow=max(later, key=lambda one: one.start, default=None) if cause.fatal else None,
-        failures=seen.failures if incidents == seen.incidents else len(ooms),
+        failures=seen.failures if ooms else 0,
+        together=sum(1 for one in ooms if one.place == cause.place),
         devices=tuple(devices),
         asides=tuple(others + notes)[:3],
         contradicted=contradicted,
@@ -156,11 +160,22 @@ def _fragmented(cause: Incident, facts: Facts) -> bool | None:
     return True if largest is not None and largest < asked else None
 
 
-def _growth(in_use: list[tuple[int, int | None]]) -> bool | None:
-    """Whether more was in use at the last failure than at the first, though no more was asked."""
-    if len(in_use) < 2:
+def _growth(ooms: list[Incident]) -> bool | None:
+    """Whether more was in use at the last failure than at the first, though no more was asked.
+
+    Failures of one step are taken as one, and of one device only: what ops hold side by side, or
+    other devices hold, says nothing about what is given back.
+    """
+    steps: dict[int, Facts] = {}
+    for one in ooms:
+        if (one.facts.device, one.worker) == (ooms[0].facts.device, ooms[0].worker):
+            facts = one.told_facts()
+            if facts.in_use_bytes is not None:
+                steps.setdefault(one.episode, facts)
+    if len(steps) < 2:
         return None
-    (first, asked_first), (last, asked_last) = in_use[0], in_use[-1]
+    first, *_, last = steps.values()
+    asked_first, asked_last = first.requested_bytes, last.requested_bytes
     if asked_first is not None and asked_last is not None and asked_last > 1.02 * asked_first:
         return False
-    return last > 1.02 * first
+    return (last.in_use_bytes or 0) > 1.02 * (first.in_use_bytes or 0)

@@ -26,16 +26,16 @@ class Collector:
         incidents: Failures, oldest first. Beyond a number only the last one is kept.
         deaths: Processes that ended, oldest first, likewise.
         notes: What was said and is no failure, the first of each kind.
-        failures: How many fatal failures of memory there were.
-        in_use: Bytes in use at each such failure that says so, with what was asked for.
+        failures: How many times memory ran out, by device and process.
     """
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []
         self.deaths: list[Incident] = []
         self.notes: dict[str, Incident] = {}
-        self.in_use: list[tuple[int, int | None]] = []
         self._counted = 0
+        self._episode = 0
+        self._episode_over = False
         self._hints: list[Hint] = []
         # Details and a dump that stand before what they belong to.
         self._waiting: list[Found] = []
@@ -44,8 +44,10 @@ class Collector:
 
     @property
     def failures(self) -> int:
-        """How many fatal failures of memory there were."""
-        return self._counted + sum(1 for one in self.incidents if one.is_oom and one.fatal)
+        """How many times memory ran out; ops that fail side by side in one step count once."""
+        return self._counted + len(
+            {one.place for one in self.incidents if one.is_oom and one.fatal}
+        )
 
     def feed(self, found: Sighting | Found | Hint) -> None:
         """Take what was found, in the order of the log."""
@@ -71,21 +73,20 @@ class Collector:
             or None
         )
 
-    def close(self) -> None:
-        """The log has ended."""
-        for incident in self.incidents:
-            facts = incident.told_facts()
-            if incident.is_oom and incident.fatal and facts.in_use_bytes is not None:
-                self.in_use.append((facts.in_use_bytes, facts.requested_bytes))
-
     def _failure(self, sighting: Sighting) -> None:
         latest = reversed(self.incidents[-4:])
         incident = next((one for one in latest if one.tells_of(sighting)), None)
         if incident is not None:
             incident.take(sighting)
         else:
+            # Ops run side by side and fail side by side; what fails after the exception was out
+            # has failed another time.
+            self._episode += self._episode_over
+            self._episode_over = False
             incident = Incident.of(sighting)
+            incident.episode = self._episode
             self._keep(self.incidents, incident)
+        self._episode_over |= sighting.pattern.stage == 3
         for found in self._waiting:
             if incident.end - found.offset <= 4 * CLOSE:
                 incident.take_detail(found)
@@ -156,5 +157,5 @@ class Collector:
         if len(alike) >= _KEPT:
             pool.remove(alike[-1])
             if pool is self.incidents and incident.is_oom and alike[-1].fatal:
-                self._counted += 1
+                self._counted += all(alike[-1].place != one.place for one in (alike[-2], incident))
         pool.append(incident)

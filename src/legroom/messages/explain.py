@@ -123,7 +123,6 @@ def _case(reader: Reader) -> Case:
     for block in reader.blocks():
         for found in scanner.feed(block):
             seen.feed(found)
-    seen.close()
     return judge(seen)
 
 

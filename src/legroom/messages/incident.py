@@ -48,6 +48,7 @@ class Incident:
         program: XLA's account, if there is one.
         arguments: Shapes and types of the tensors that the failing layer was called with.
         sizes: Sizes that the pool tried to grow by.
+        episode: Which of several failing steps it belongs to.
     """
 
     pattern: Pattern
@@ -63,6 +64,12 @@ class Incident:
     program: Program = dataclasses.field(default_factory=Program)
     arguments: list[tuple[tuple[int, ...], str]] = dataclasses.field(default_factory=list)
     sizes: list[int] = dataclasses.field(default_factory=list)
+    episode: int = 0
+
+    @property
+    def place(self) -> tuple[int, str | None, str | None]:
+        """Where and in which step: incidents of one place are one failure to a user."""
+        return self.episode, self.facts.device, self.worker
 
     @property
     def is_oom(self) -> bool | None:

@@ -59,6 +59,7 @@ _HINTS = {
     "jax": ("jaxlib", "jax.", "jax/", "XlaRuntimeError", "external/xla", "org_tensorflow"),
     "torch": ("torch.", "torch/", "PyTorch", "pytorch"),
 }
+_OP_LOGS = ("OP_REQUIRES", "op_kernel.cc:", "executor.cc:", "endezvous is aborting")
 # JAX is built from a copy of TensorFlow's sources, and names their paths.
 _FOREIGN = ("org_", "org_tensorflow/")
 
@@ -226,10 +227,8 @@ def _sighting(
     if first > line:
         excerpt = "…" + excerpt
     harmless = "harmless" in groups
-    if pattern.kind == "failure" and pattern.stage == 3 and "OP_REQUIRES" in text[line:position]:
+    if pattern.stage == 3 and any(mark in text[line:position] for mark in _OP_LOGS):
         # The op's own log line; the exception is still to come.
-        pattern = dataclasses.replace(pattern, stage=2)
-    elif pattern.stage == 3 and "endezvous is aborting" in text[line:position]:
         pattern = dataclasses.replace(pattern, stage=2)
     return Sighting(
         pattern=pattern,

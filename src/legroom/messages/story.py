@@ -268,6 +268,9 @@ def _order(case: Case) -> list[str]:
     told: list[str] = []
     if cause is None:
         return told
+    if case.together > 1:
+        others = case.together - 1
+        told.append(f"{others} more allocation{'s' if others > 1 else ''} failed beside it.")
     if case.failures > 1:
         places = f" on {', '.join(case.devices)}" if len(case.devices) > 1 else ""
         told.append(f"Memory ran out {case.failures} times here{places}; this was the first.")

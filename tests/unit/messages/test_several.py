@@ -83,6 +83,22 @@ def test_the_same_failure_again_counts_again() -> None:
     assert diagnosis.failures == 2
 
 
+def test_ops_that_fail_side_by_side_are_one_failure() -> None:
+    """The executor runs ops in parallel: several are refused before the one exception is out."""
+    logs, exceptions = zip(
+        *(
+            bfc(64, in_use=used * GIB, op=f"model/conv2d_{used}/Conv2D").split("tensorflow.python")
+            for used in (12, 13, 14)
+        ),
+        strict=True,
+    )
+    diagnosis = diagnose_text("".join(logs) + "tensorflow.python" + exceptions[0] + "Killed\n")
+    assert (diagnosis.failures, diagnosis.growth) == (1, None)
+    assert diagnosis.layer == "conv2d_12"
+    assert "2 more allocations failed beside it." in diagnosis.story
+    assert diagnosis.last_blow == "Killed"
+
+
 def test_memory_that_is_not_given_back() -> None:
     text = "".join(bfc(64, in_use=used * GIB) for used in (12, 13, 14))
     diagnosis = diagnose_text(text)
