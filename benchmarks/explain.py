@@ -128,6 +128,7 @@ def main() -> None:
     results.mkdir(exist_ok=True)
     document = {"benchmark": "explain", "python": platform.python_version(), **result}
     (results / "explain.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(document))  # for benchmarks/run.py
 
 
 if __name__ == "__main__":
