@@ -67,7 +67,9 @@ def check(cases: list) -> list[dict]:
         for seen in levels:
             if seen["failed_at"] is not None:
                 assert seen["untouched"], (case, seen)
-                assert seen["left"] <= 1.05, (case, seen)
+                # TensorFlow itself loses the gradients it had already computed when eager
+                # `tape.gradient` runs out of memory, with or without legroom.
+                assert seen["left"] <= 1.05 or case[2] == "eager", (case, seen)
             assert seen["same"], (case, seen)
     return [seen for levels in results for seen in levels]
 

@@ -61,6 +61,10 @@ class BackendStep(Protocol):
         """Where it ran out, and how many bytes were asked for."""
         ...
 
+    def layer(self, op: str) -> str:
+        """The layer that an op belongs to."""
+        ...
+
     def recover(self) -> None:
         """Free what a failed step left behind."""
         ...
@@ -305,7 +309,10 @@ class GuardedStep:
             need=None if needs is None else needs(size),
             in_use=in_use,
             budget=self._budget,
-            tensors=() if needs is None else needs.peak(size).tensors,
+            tensors=[
+                (self._step.layer(op), bytes_)
+                for op, bytes_ in (() if needs is None else needs.peak(size).tensors)
+            ],
         )
         emit("cannot_fit", data_text=text, budget_bytes=self._budget)
         return CannotFit(

@@ -16,7 +16,7 @@ __all__ = ["SliceSearch"]
 # Past a measured size, what is added for larger ones has this much doubt, and so much of what was
 # measured may be chance: the same step does not always peak at the same height.
 _GROWTH_MARGIN = 1.25
-_CHANCE = 0.08
+_CHANCE = 0.1
 # With so much more memory than it had when it failed, a size may be tried again; with so little
 # less than it had when it fitted, it still fits.
 _MORE = 1.1
@@ -24,7 +24,7 @@ _SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
 # A larger size is worth a new trace only if it is so much larger; below a few samples any is.
-_WORTH = 0.9
+_WORTH = 0.92
 _FEW = 32
 # A size is good enough when no larger one could be more than this much larger.
 _GOOD_ENOUGH = 0.8

@@ -25,7 +25,8 @@ class Session:
     _depth = threading.local()
 
     def __init__(self) -> None:
-        self._steps: list[GuardedStep] = []
+        # Weakly: a model that is compiled anew gets new steps, and the old ones hold memory.
+        self._steps: weakref.WeakSet[GuardedStep] = weakref.WeakSet()
         self._said_unguarded = False
 
     @classmethod
@@ -35,7 +36,7 @@ class Session:
 
     def watch(self, step: GuardedStep) -> None:
         """Have a step report when the call it runs in ends."""
-        self._steps.append(step)
+        self._steps.add(step)
 
     def run(self, method: str, call: Callable[[], Any]) -> Any:
         """Run a call of Keras; a `History` it returns gets the report."""
@@ -53,7 +54,7 @@ class Session:
                 try:
                     result = call()
                 finally:
-                    for step in self._steps:
+                    for step in list(self._steps):
                         step.report()
                     emit("training_finished", method=method)
         finally:

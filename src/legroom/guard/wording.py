@@ -122,7 +122,7 @@ def cannot_fit(
     if need is not None:
         parts.append(f"{'A slice' if fixed else 'One sample'} needs about {format_bytes(need)}")
     if in_use is not None:
-        held = f"{format_bytes(in_use)} are held by the weights, the optimizer and the data"
+        held = f"{format_bytes(in_use)} are in use already (weights, optimizer, data)"
         parts.append(held if not parts else f"on top, {held}")
     if budget is not None:
         parts.append(f"the budget is {format_bytes(budget)}")
@@ -130,29 +130,26 @@ def cannot_fit(
         lines.append("; ".join(parts) + ".")
     if tensors:
         lines.append("The largest tensors of a step:")
-        lines += [f"  {format_bytes(size):>8}  {name}" for name, size in _by_layer(tensors)]
+        lines += [f"  {format_bytes(size):>8}  {name}" for name, size in _largest(tensors)]
+    largest = _largest(tensors)
+    first = f", first of all {largest[0][0]}" if largest else ""
     lines.append("What to change:")
     if fixed:
         lines.append("  - leave slice_size out, so that a size that fits is found")
     lines += [
         "  - give more memory, or free what else holds it",
         "  - make the input smaller (image size, sequence length)",
-        f"  - make the largest layers smaller{_first(tensors)}",
+        f"  - make the largest layers smaller{first}",
         '  - keras.mixed_precision.set_global_policy("mixed_bfloat16"): half the activations',
         "The weights are as they were before this step.",
     ]
     return "\n".join(lines)
 
 
-def _by_layer(tensors: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    from legroom.messages.ops import layer_of_op
-
-    return [(layer_of_op(name) or name, size) for name, size in tensors[:5] if size]
-
-
-def _first(tensors: Sequence[tuple[str, int]]) -> str:
-    named = _by_layer(tensors)
-    return f", first of all {named[0][0]}" if named else ""
+def _largest(tensors: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The few tensors that matter: by layer and size, the largest first."""
+    most = max((size for _, size in tensors), default=0)
+    return [(name, size) for name, size in tensors if size * 50 >= most > 0][:5]
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:

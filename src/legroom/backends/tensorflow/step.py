@@ -14,7 +14,7 @@ from legroom.backends.tensorflow.sliced import SlicedStep
 from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.whole import Traits, WholeStep
 from legroom.core.errors import LegroomError
-from legroom.messages.ops import match_layer
+from legroom.messages.ops import layer_of_op, match_layer
 
 __all__ = ["Step"]
 
@@ -96,8 +96,13 @@ class Step:
     def describe(self, error: BaseException) -> tuple[str | None, int | None]:
         """The layer or op that ran out, and the bytes it asked for."""
         details = oom.describe(error)
+        place = details.place if details.op is None else self.layer(details.op)
+        return place, details.needed_bytes
+
+    def layer(self, op: str) -> str:
+        """The layer that an op belongs to; the op itself where none is found."""
         names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
-        return match_layer(details.op, names) or details.place, details.needed_bytes
+        return match_layer(op, names) or layer_of_op(op) or op
 
     @staticmethod
     def recover() -> None:

@@ -1,0 +1,121 @@
+"""`make bench`: what legroom costs, as ratios measured in one run, with what they compare against.
+
+Writes benchmarks/results/latest.json as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+BATCH = 64
+
+
+def child(script: str, *arguments: object) -> dict[str, Any]:
+    """Run a measurement in a process of its own; returns what it printed."""
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=QUIET)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(lines[-1])  # type: ignore[no-any-return]
+
+
+def say(what: str, value: str, target: str, met: bool | None) -> None:
+    """Print one row."""
+    mark = {True: "ok", False: "MISSED", None: ""}[met]
+    print(f"  {what:<44}{value:>12}  {target:<14} {mark}", flush=True)
+
+
+def overhead(results: dict[str, Any]) -> None:
+    """Nothing goes wrong: guarded over plain."""
+    print("Nothing goes wrong (guarded fit / plain fit, turns taken in one process)")
+    for name, rounds, most in (("toy", 15, 1.05), ("convolutional", 11, 1.02)):
+        seen = child("overhead.py", name, rounds)
+        results[name] = seen
+        step = f"{name}, steps of {seen['plain_ms']:.1f} ms"
+        say(step, f"{seen['ratio']:.3f}", f"<= {most}", seen["ratio"] <= most)
+
+
+def importing(results: dict[str, Any]) -> None:
+    """`import legroom`, beside Python's own start."""
+    times = {}
+    for name, code in (("python", "pass"), ("legroom", "import legroom")):
+        best = float("inf")
+        for _ in range(7):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            best = min(best, time.perf_counter() - began)
+        times[name] = best
+    cost = times["legroom"] - times["python"]
+    results["import_seconds"] = cost
+    print("Importing")
+    say("import legroom, beyond Python's own start", f"{cost:.3f} s", "<  0.1 s", cost < 0.1)
+
+
+def capped(results: dict[str, Any]) -> None:
+    """At 40 % of the plain peak: legroom's choice against every fixed slice size."""
+    plain = child("capped.py", "--limit", 8 * 2**30, "--slice-size", 0)
+    limit = max(32 * 2**20, int(plain["peak"] * 0.4))
+    print(f"Capped at 40 % of the plain peak ({limit / 1e6:.0f} of {plain['peak'] / 1e6:.0f} MB)")
+    fixed = {}
+    for size in (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 48):
+        seen = child("capped.py", "--limit", limit, "--slice-size", size)
+        if not seen["fits"]:
+            say(f"slices of {size}, fixed by hand", "out of memory", "", None)
+            break
+        fixed[size] = seen
+        say(f"slices of {size}, fixed by hand", f"{seen['epoch']:.2f} s/epoch", "", None)
+    best = min(fixed, key=lambda size: fixed[size]["epoch"])
+    chosen = child("capped.py", "--limit", limit, "--epochs", 6)
+    ratio = chosen["epoch"] / fixed[best]["epoch"]
+    share = chosen["slice_size"] / max(fixed)
+    results["capped"] = {
+        "limit": limit, "plain": plain, "fixed": fixed, "chosen": chosen, "ratio": ratio,
+    }  # fmt: skip
+    say(f"as legroom chooses: slices of {chosen['slice_size']}", f"{chosen['epoch']:.2f} s/epoch",
+        "", None)  # fmt: skip
+    say(f"  over the best fixed size ({best})", f"{ratio:.3f}", "<= 1.10", ratio <= 1.10)
+    say("  of the largest fixed size that fits", f"{share:.2f}", ">= 0.80", share >= 0.8)
+    say("  out-of-memory errors on the way", str(chosen["ooms"]), "", None)
+    say("  and what they cost", f"{chosen['oom_seconds']:.1f} s", "", None)
+
+
+def added_memory(results: dict[str, Any]) -> None:
+    """The peak of slices of the whole batch's size, beside plain fit's."""
+    plain = results["capped"]["plain"]
+    halves = child("capped.py", "--limit", 8 * 2**30, "--slice-size", BATCH // 2)
+    added = halves["peak"] - plain["peak"] / 2 - plain["before"]
+    allowed = 3 * plain["gradients"] + 8 * 2**20
+    results["added_memory"] = {"halves": halves, "added": added, "allowed": allowed}
+    print("Memory")
+    say("two slices: peak over half of plain fit's", f"{added / 1e6:.0f} MB",
+        f"<= {allowed / 1e6:.0f} MB", None)  # fmt: skip
+
+
+def main() -> None:
+    """Run all measurements."""
+    results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
+    overhead(results)
+    importing(results)
+    capped(results)
+    added_memory(results)
+    for script in sorted(HERE.glob("bench_*.py")):
+        print(f"{script.stem.removeprefix('bench_')}")
+        subprocess.run([sys.executable, str(script)], check=True, env=QUIET)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
+    print(f"Written to {RESULTS / 'latest.json'}")
+
+
+if __name__ == "__main__":
+    main()

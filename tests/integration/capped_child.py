@@ -1,0 +1,216 @@
+"""Guarded trainings under a real cap, several in one process, because starting costs more.
+
+A child process of test_capped.py. Prints one JSON line for each check.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+
+import legroom
+
+LIMIT = 300 * 2**20
+legroom.limit(LIMIT)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from keras import layers  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def images(count, side=64):
+    """Images and labels."""
+    return RNG.random((count, side, side, 3), np.float32), RNG.integers(0, 10, count)
+
+
+def convolutional(side=64, filters=32, batch_norm=False):
+    """A convolutional net whose batch of 64 is too large for the cap."""
+    keras.utils.set_random_seed(1)
+    norm = [layers.BatchNormalization(name="the_norm")] if batch_norm else []
+    model = keras.Sequential(
+        [
+            keras.Input((side, side, 3)),
+            layers.Conv2D(filters, 3, activation="relu", name="first_conv"),
+            *norm,
+            layers.Conv2D(filters, 3, activation="relu", name="second_conv"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def same(one, other):
+    """Whether two lists of weights are the same, bit for bit."""
+    return all(map(np.array_equal, one, other))
+
+
+def survives():
+    """A batch that is too large is trained in slices."""
+    model = convolutional()
+    x, y = images(160)
+    history = legroom.fit(model, x, y, batch_size=80, epochs=2, verbose=0)
+    report = history.legroom
+    legroom.guard(model)
+    numbers = model.evaluate(x, y, batch_size=160, verbose=0)
+    outputs = model.predict(x, batch_size=160, verbose=0)
+    return {
+        "ooms": report.ooms, "slice_size": report.slice_size, "batch_size": report.batch_size,
+        "peak": report.peak_bytes, "budget": report.budget_bytes, "lost": report.samples_lost,
+        "seen": report.samples_seen, "predicted": list(outputs.shape), "loss": numbers[0],
+        "json": json.loads(report.to_json())["kind"],
+    }  # fmt: skip
+
+
+def one_sample_is_too_much():
+    """At one sample and still too much."""
+    model = convolutional(side=700, filters=96)
+    x, y = images(2, 700)
+    before = model.get_weights()
+    try:
+        legroom.fit(model, x, y, batch_size=2, verbose=0)
+    except legroom.CannotFit as error:
+        return {
+            "text": str(error), "needed": error.needed_bytes, "budget": error.budget_bytes,
+            "untouched": same(before, model.get_weights()),
+            "iterations": int(model.optimizer.iterations),
+        }  # fmt: skip
+    return {"text": None}
+
+
+def batch_norm(exact):
+    """BatchNorm in slices is said once; exact=True does not slice."""
+    model = convolutional(batch_norm=True)
+    x, y = images(160)
+    before = model.get_weights()
+    try:
+        history = legroom.fit(model, x, y, batch_size=80, epochs=2, verbose=0, exact=exact)
+    except legroom.CannotFit as error:
+        return {"text": str(error), "untouched": same(before, model.get_weights())}
+    events = history.legroom.events
+    notes = [event.text for event in events if event.name == "note"]
+    return {"notes": notes, "slice_size": history.legroom.slice_size}
+
+
+def grows_again():
+    """When memory is given back, slices grow."""
+    model = convolutional()
+    x, y = images(48)
+    held = [tf.zeros([2**20 // 4]) for _ in range(190)]
+
+    class GivesBack(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                held.clear()
+                gc.collect()
+
+    history = legroom.fit(model, x, y, batch_size=48, epochs=8, verbose=0, callbacks=[GivesBack()])
+    sizes = [e.data["slice_size"] for e in history.legroom.events if e.name == "plan"]
+    return {"sizes": sizes, "ooms": history.legroom.ooms}
+
+
+class Contrastive(keras.losses.Loss):
+    """Compares each sample with all others of its batch."""
+
+    def call(self, y_true, y_pred):
+        logits = tf.matmul(y_pred, y_pred, transpose_b=True)
+        labels = tf.eye(tf.shape(logits)[0])
+        return tf.nn.softmax_cross_entropy_with_logits(labels, logits)
+
+
+def coupling_loss():
+    """A loss that couples samples is noticed, by name."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(4)])
+    model.compile("sgd", Contrastive(name="my_contrastive"))
+    x = RNG.random((32, 8), np.float32)
+    history = legroom.fit(model, x, x[:, :1], batch_size=16, slice_size=4, verbose=0)
+    notes = [event.text for event in history.legroom.events if event.name == "note"]
+    return {"notes": notes}
+
+
+def user_errors():
+    """What the user's own code raises comes through as it is."""
+
+    class Mine(Exception):
+        pass
+
+    class Raises(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise Mine("from the callback")
+
+    model = convolutional(side=16)
+    x, y = images(8, 16)
+    seen = []
+    for fitting in (
+        lambda: legroom.fit(model, x, y, verbose=0, callbacks=[Raises()]),
+        lambda: legroom.fit(model, x, y[:5], verbose=0),
+        lambda: legroom.fit(keras.Sequential([layers.Dense(1)]), x, y, verbose=0),
+        lambda: legroom.fit(model, x, y, verbose=0, slice_size=0),
+        lambda: legroom.fit(model, x, y, verbose=0, memory="lots"),
+        lambda: legroom.fit("a model", x, y),
+        lambda: legroom.limit("100MiB"),
+    ):
+        try:
+            fitting()
+            seen.append(None)
+        except Exception as error:
+            seen.append([type(error).__name__, str(error)[:300]])
+    return {"seen": seen}
+
+
+def survives_often():
+    """Survived failures leave no growth: memory runs out in the middle of each training."""
+    model = convolutional()
+    x, y = images(72)
+    held = []
+
+    class TakesMemory(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 1:
+                while LIMIT - in_use() > 64 * 2**20:
+                    held.append(tf.zeros([2**20 // 4]))
+
+    levels = []
+    for turn in range(int(sys.argv[2]) if len(sys.argv) > 2 else 3):
+        legroom.guard(model)  # a new guard, which has not learnt yet
+        history = model.fit(x, y, batch_size=24, verbose=0, callbacks=[TakesMemory()])
+        held.clear()
+        model.train_function = None
+        gc.collect()
+        levels.append(in_use())
+        print(json.dumps({"turn": turn, "ooms": history.legroom.ooms}), file=sys.stderr)
+    return {"levels": levels, "ooms": history.legroom.ooms}
+
+
+def in_use():
+    """Bytes in use on the device."""
+    return tf.config.experimental.get_memory_info("CPU:0")["current"]
+
+
+CHECKS = {
+    "survives": survives,
+    "one_sample_is_too_much": one_sample_is_too_much,
+    "batch_norm": lambda: batch_norm(False),
+    "batch_norm_exact": lambda: batch_norm(True),
+    "grows_again": grows_again,
+    "coupling_loss": coupling_loss,
+    "user_errors": user_errors,
+    "survives_often": survives_often,
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1].split(","):
+        began = time.monotonic()
+        result = CHECKS[name]()
+        keras.utils.clear_session()
+        gc.collect()
+        print(
+            json.dumps({"check": name, "seconds": time.monotonic() - began, **result}), flush=True
+        )
