@@ -114,19 +114,19 @@ def test_errors_are_the_users_own(seen):
     assert "legroom run --memory 100MiB" in late[1]
 
 
-def grown(levels: list[int]) -> float:
-    """How much memory grew after the first turns, in parts."""
-    return max(levels[1:]) / levels[0] - 1
+def steady(levels: list[int]) -> bool:
+    """Whether memory stays where it was after the first turn; a few small buffers do not count."""
+    return max(levels[1:]) <= levels[0] * 1.05 + 2**16
 
 
 def test_survived_failures_leave_no_growth(seen):
     assert seen["survives_often"]["ooms"] >= 1
-    assert grown(seen["survives_often"]["levels"]) <= 0.05
+    assert steady(seen["survives_often"]["levels"])
 
 
 @pytest.mark.long
 def test_a_hundred_survived_failures_leave_no_growth():
     results, stderr = run("survives_often", "100", timeout=7200)
-    assert grown(results["survives_often"]["levels"]) <= 0.05
+    assert steady(results["survives_often"]["levels"])
     turns = [json.loads(line) for line in stderr.splitlines() if line.startswith('{"turn"')]
     assert sum(turn["ooms"] for turn in turns) >= 100

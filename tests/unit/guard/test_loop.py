@@ -1,0 +1,152 @@
+"""The loop that survives, with a step of plain Python whose memory is a number."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from legroom.core.errors import CannotFit
+from legroom.core.events import listening
+from legroom.guard.loop import GuardedStep
+from legroom.guard.options import GuardOptions
+
+
+class Exhausted(Exception):
+    """What the pretended framework raises."""
+
+
+class Step:
+    """A step that needs 10 bytes a sample, in a pool of 1000."""
+
+    def __init__(self, limit=1000, refusal=None, coupled=()):
+        self.limit = limit
+        self.taken = 0
+        self.ran = []
+        self.recovered = 0
+        self.found = SimpleNamespace(refusal=refusal, coupled=list(coupled), unverified=None)
+        self.pool = SimpleNamespace(
+            limit_bytes=lambda: self.limit,
+            in_use_bytes=lambda: self.taken,
+            peak_bytes=lambda: self.taken + self.peak,
+            reset_peak=lambda: None,
+        )
+        self.peak = 0
+
+    def samples(self, data):
+        return data
+
+    def run(self, data, slice_size):
+        size = data if slice_size is None else slice_size
+        self.ran.append(slice_size)
+        if size * 10 > self.limit - self.taken:
+            raise Exhausted(f"{size} samples")
+        self.peak = size * 10
+        return f"trained {data}"
+
+    def rules(self, data):
+        return self.found
+
+    def traces(self, data):
+        return []
+
+    def is_oom(self, error):
+        return isinstance(error, Exhausted)
+
+    def describe(self, error):
+        return "conv", 848_000_000
+
+    def layer(self, op):
+        return op
+
+    def recover(self):
+        self.recovered += 1
+
+
+@pytest.fixture
+def events():
+    """What was told while a test ran."""
+    told = []
+    with listening(told.append):
+        yield told
+
+
+def test_whole_batches_that_fit_are_run_whole(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    assert [guarded(64) for _ in range(3)] == ["trained 64"] * 3
+    assert step.ran == [None, None, None]
+    assert not events
+
+
+def test_a_failure_is_repeated_in_slices_and_said_in_one_line(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    assert guarded(256) == "trained 256"
+    ooms = [event for event in events if event.name == "oom"]
+    assert [event.data["slice_size"] for event in ooms] == [256, 128]
+    assert ooms[-1].text == (
+        "out of memory at conv (848 MB more needed): batch 256 now runs as 4 slices of 64; "
+        "the step was repeated, nothing lost"
+    )
+    assert step.recovered == 2
+
+
+def test_a_failure_in_the_middle_of_a_training(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(64)
+    guarded(64)
+    step.taken = 700
+    assert guarded(64) == "trained 64"
+    assert step.ran[-1] is not None
+    step.taken = 0
+    for _ in range(5):
+        guarded(64)
+    assert step.ran[-1] is None
+
+
+def test_other_errors_come_through():
+    class Breaks(Step):
+        def run(self, data, slice_size):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        GuardedStep(Breaks(), GuardOptions())(4)
+
+
+def test_one_sample_too_much(events):
+    with pytest.raises(CannotFit, match="one sample at a time") as caught:
+        GuardedStep(Step(limit=5), GuardOptions())(8)
+    assert caught.value.budget_bytes == 5
+    assert events[-1].name == "cannot_fit"
+
+
+def test_what_cannot_be_sliced_ends_with_the_reason(events):
+    with pytest.raises(CannotFit, match="it counts its own calls"):
+        GuardedStep(Step(refusal="it counts its own calls"), GuardOptions())(256)
+
+
+def test_exact_refuses_what_slices_would_change(events):
+    with pytest.raises(CannotFit, match="norm mixes the samples"):
+        GuardedStep(Step(coupled=["norm"]), GuardOptions(exact=True))(256)
+    assert GuardedStep(Step(coupled=["norm"]), GuardOptions())(256) == "trained 256"
+    notes = [event for event in events if event.name == "note"]
+    assert len(notes) == 1
+
+
+def test_the_budget_is_the_smaller_of_the_limit_and_what_was_asked_for():
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions(memory=400))
+    guarded(20)
+    assert guarded.budget_bytes == 400
+
+
+def test_samples_are_counted_once(events):
+    guarded = GuardedStep(Step(), GuardOptions())
+    for size in (256, 256, 100):
+        guarded(size)
+    guarded.report()
+    seen = [event.data for event in events if event.name == "progress"]
+    assert sum(data["samples_seen"] for data in seen) == 612
+    assert sum(data["samples_lost"] for data in seen) == 0
