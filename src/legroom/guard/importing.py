@@ -32,9 +32,10 @@ def install_when_imported(*, exact: bool = False) -> None:
             from legroom.backends.tensorflow.functions import guard_functions
             from legroom.guard.loop import GuardedStep
             from legroom.guard.options import GuardOptions
+            from legroom.guard.session import report_at_exit
 
             options = GuardOptions(exact=exact)
-            guard_functions(lambda step: GuardedStep(step, options, "batch"))
+            guard_functions(lambda step: report_at_exit(GuardedStep(step, options)))
 
     if "keras" in sys.modules:
         guard_all(sys.modules["keras"])
@@ -43,22 +44,36 @@ def install_when_imported(*, exact: bool = False) -> None:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls back when a module was imported, and then takes itself away."""
+    """Calls back when a module was imported, and then takes itself away.
+
+    Looking for a module is not importing it: TensorFlow looks for keras long before anyone
+    imports it, so the finder stays until the module was really executed.
+    """
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
         self._then = then
+        self._looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        """The module's own spec, with a call behind its loader."""
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
+            spec.loader = _Loader(spec.loader, self._finish)
         return spec
+
+    def _finish(self, module: ModuleType) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then(module)
 
 
 class _Loader(importlib.abc.Loader):
@@ -69,9 +84,11 @@ class _Loader(importlib.abc.Loader):
         self._then = then
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """As the module's own loader does."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        """As the module's own loader does, and then the call."""
         self._loader.exec_module(module)
         self._then(module)
 

@@ -62,7 +62,9 @@ class SliceSearch:
         expected = self._expected(limit, free)
         if not self._knows_growth() and (expected or 0) * _WORTH <= proven < limit:
             expected = None  # one measurement does not tell what a sample more costs: look
-        if expected is not None:
+        if barred is not None and proven >= (barred - 1) * _GOOD_ENOUGH:
+            chosen = proven  # whatever fits beyond it is not worth another failure
+        elif expected is not None:
             # Measured where it can be; but never again at a size that failed, and not below one
             # that was seen to fit.
             if barred is not None and expected >= barred * _GOOD_ENOUGH and not proven:
@@ -74,8 +76,6 @@ class SliceSearch:
             chosen = min(limit, proven + max(1, proven // 3)) if proven else limit
         elif not proven:
             chosen = max(1, barred // 2)
-        elif proven >= (barred - 1) * _GOOD_ENOUGH:
-            chosen = proven
         else:
             chosen = (proven + barred) // 2
         return max(1, min(chosen if chosen == proven else _even(chosen, samples, proven), limit))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import weakref
@@ -12,7 +13,7 @@ from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
 from legroom.report.run import RunReport
 
-__all__ = ["Session"]
+__all__ = ["Session", "report_at_exit"]
 
 
 class Session:
@@ -72,6 +73,19 @@ class Session:
             with _terminal():
                 emit("note", f"{name} is trained as Keras would, without legroom: {reason}")
         return call()
+
+
+def report_at_exit(step: GuardedStep) -> GuardedStep:
+    """Have a hand-written step report when the process ends: it has no end of its own."""
+    kept = weakref.ref(step)
+
+    def report() -> None:
+        alive = kept()
+        if alive is not None:
+            alive.report()
+
+    atexit.register(report)
+    return step
 
 
 def _terminal() -> contextlib.AbstractContextManager[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import dataclasses
 import importlib.machinery
 import importlib.util
 import io
@@ -132,8 +133,33 @@ def _without_our_frames(show: Callable[..., Any]) -> Callable[..., None]:
         while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
             traceback = traceback.tb_next
         show(kind, error.with_traceback(traceback), traceback)
+        _explain(error)
 
     return hook
+
+
+def _explain(error: BaseException) -> None:
+    """After the traceback of an error of memory: what it means, and how legroom could help."""
+    # A script that only runs out of disk, or imports nothing of this size, gets its own words only.
+    with contextlib.suppress(Exception):
+        from legroom.messages import diagnose_exception
+        from legroom.report.diagnosis import print_diagnosis
+        from legroom.report.terminal import say
+
+        diagnosis = diagnose_exception(error)
+        if not diagnosis.is_oom:
+            return
+        say(
+            "memory ran out in code that legroom does not run in slices: a loop written out step "
+            "by step, or something outside of a training. To have a training step guarded, put it "
+            "into a function and write @legroom.step above it:\n"
+            "    @legroom.step\n"
+            "    def train_step(x, y): ...",
+            colour="31",
+        )
+        # This is `legroom run` already: it is no remedy here.
+        others = [remedy for remedy in diagnosis.remedies if "legroom run" not in str(remedy)]
+        print_diagnosis(dataclasses.replace(diagnosis, remedies=tuple(others)), sys.stderr)
 
 
 if __name__ == "__main__":
