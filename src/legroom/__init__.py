@@ -7,6 +7,7 @@ imports no framework: a script may import legroom before it sets up TensorFlow.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ __all__ = [
     "step",
 ]
 
+_MEMORY = "LEGROOM_MEMORY"
 _HOMES = {
     "BadBudget": "legroom.core.errors",
     "CannotFit": "legroom.core.errors",
@@ -61,6 +63,22 @@ _HOMES = {
     "limit": "legroom.guard",
     "step": "legroom.guard",
 }
+
+
+def _cap_from_environment() -> None:
+    """Honour LEGROOM_MEMORY in a process that `legroom run` did not start.
+
+    Here and not later, because TensorFlow reads its own settings when it is imported. On a GPU the
+    cap is set on the device, when the first model is guarded.
+    """
+    from legroom.backends.tensorflow import caps
+
+    if caps.capped_bytes() is None and "tensorflow" not in sys.modules and not caps.uses_gpu():
+        from legroom.core.units import parse_size
+        from legroom.machine.memory import device_limit
+
+        limit = parse_size(os.environ[_MEMORY], whole=device_limit())
+        os.environ.update(caps.cap_environment(limit))
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -121,3 +139,6 @@ class _Legroom(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Legroom
+
+if os.environ.get(_MEMORY):
+    _cap_from_environment()
