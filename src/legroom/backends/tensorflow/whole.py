@@ -15,6 +15,8 @@ that apply several optimizers in turn, and for optimizers that do more than upda
 from __future__ import annotations
 
 import gc
+import inspect
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -92,11 +94,15 @@ class Traits:
         return own_function(step, self.jit_compile, spec)
 
 
+_numbers = itertools.count(1)
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def own_function(body: Callable[..., Any], jit_compile: bool | None, spec: Any = None) -> Any:
     """A `tf.function` of legroom's own, which the guard does not guard again."""
+    # TensorFlow counts traces by code object, and warns of too many: each function has its own.
+    inner = inspect.unwrap(body)
+    inner.__code__ = inner.__code__.replace(co_name=f"legroom_step_{next(_numbers)}")
     if spec is not None:
         made = tf.function(body, input_signature=[spec], jit_compile=jit_compile or None)
     else:
