@@ -14,6 +14,7 @@ import legroom
 parser = argparse.ArgumentParser()
 parser.add_argument("--limit", type=int, required=True, help="the cap in bytes")
 parser.add_argument("--slice-size", type=int, help="fixed by hand; 0 for plain fit")
+parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--epochs", type=int, default=4)
 options = parser.parse_args()
 legroom.limit(options.limit)
@@ -23,7 +24,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
-BATCH, STEPS = 64, 4
+BATCH = options.batch_size
+SAMPLES = 256
 
 
 class Clock(keras.callbacks.Callback):
@@ -56,14 +58,13 @@ model = keras.Sequential(
 )
 model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 rng = np.random.default_rng(0)
-x = rng.random((BATCH * STEPS, 96, 96, 3), np.float32)
-y = rng.integers(0, 10, BATCH * STEPS)
+x = rng.random((SAMPLES, 96, 96, 3), np.float32)
+y = rng.integers(0, 10, SAMPLES)
 data = tf.data.Dataset.from_generator(
     lambda: zip(x, y, strict=True),
     output_signature=(tf.TensorSpec((96, 96, 3)), tf.TensorSpec((), tf.int64)),
 ).batch(BATCH)
 clock = Clock()
-before = tf.config.experimental.get_memory_info("CPU:0")["current"]
 try:
     if options.slice_size == 0:
         history = model.fit(data, epochs=options.epochs, verbose=0, callbacks=[clock])
@@ -85,7 +86,7 @@ print(
             "epoch": min(clock.seconds[1:]),
             "epochs": clock.seconds,
             "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"],
-            "before": before,
+            "batch_bytes": BATCH * 96 * 96 * 3 * 4,
             "gradients": int(sum(np.prod(w.shape) * 4 for w in model.trainable_weights)),
             "ooms": 0 if report is None else report.ooms,
             "oom_seconds": 0.0 if report is None else report.oom_seconds,
