@@ -20,7 +20,7 @@ __all__ = ["DemoResult", "demo"]
 
 # Of the peak that the script has with all the memory it wants: so little that it surely dies.
 _SHARE = 0.5
-_MIB = 2**20
+_MB = 10**6
 _PROMISED = 1e-4
 _HERE = Path(__file__).parent
 
@@ -119,7 +119,7 @@ class _Demo:
         stages.heading(f"2  python train.py, with {format_bytes(cap)}")
         self._run_plain(cap)
 
-        stages.heading(f"3  legroom run --memory {cap // _MIB}MiB train.py")
+        stages.heading(f"3  legroom run --memory {cap // _MB}MB train.py")
         if not self._run_guarded(cap):
             return self._result("Under legroom the script did not finish.")
 
@@ -140,7 +140,7 @@ class _Demo:
         self._found.update(
             device=facts["device"],
             full_peak_bytes=peak,
-            cap_bytes=int(peak * _SHARE) // _MIB * _MIB,
+            cap_bytes=int(peak * _SHARE) // _MB * _MB,
             full_losses=tuple(map(float, losses)),
         )
         self._tell_end(ended, f"peak {format_bytes(peak)} on {facts['device']}", losses)
@@ -171,7 +171,7 @@ class _Demo:
             "legroom",
             "run",
             "--memory",
-            f"{cap // _MIB}MiB",
+            f"{cap // _MB}MB",
             "--json",
             written,
         ]

@@ -17,38 +17,34 @@ import numpy as np
 
 __all__ = ["main"]
 
-SIDE = 96
-CLASSES = 10
-BATCH_SIZE = 64
-EPOCHS = 5
-
 
 def main(save_to: str) -> None:
     """Train, and save what came out."""
+    side, classes, batch_size = 96, 10, 64
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, CLASSES, 2 * BATCH_SIZE)
+    labels = rng.integers(0, classes, 2 * batch_size)
     # Each class has stripes of its own width, under noise.
-    stripes = np.sin(np.arange(SIDE)[None, :, None, None] / (1 + labels[:, None, None, None]))
-    images = (stripes + rng.normal(0, 0.5, (len(labels), SIDE, SIDE, 3))).astype("float32")
+    stripes = np.sin(np.arange(side)[None, :, None, None] / (1 + labels[:, None, None, None]))
+    images = (stripes + rng.normal(0, 0.5, (len(labels), side, side, 3))).astype("float32")
 
     model = keras.Sequential(
         [
-            keras.Input((SIDE, SIDE, 3)),
+            keras.Input((side, side, 3)),
             keras.layers.Conv2D(32, 3, padding="same", activation="swish"),
             keras.layers.AveragePooling2D(2),
             keras.layers.Conv2D(64, 3, padding="same", activation="swish"),
             keras.layers.AveragePooling2D(2),
             keras.layers.Conv2D(64, 3, padding="same", activation="swish"),
             keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(CLASSES),
+            keras.layers.Dense(classes),
         ]
     )
     model.compile(
         optimizer=keras.optimizers.Adam(3e-3),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    history = model.fit(images, labels, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=0)
+    history = model.fit(images, labels, batch_size=batch_size, epochs=5, verbose=0)
 
     weights = {weight.path.replace("/", "."): weight.numpy() for weight in model.weights}
     np.savez(save_to, **weights, losses=history.history["loss"])

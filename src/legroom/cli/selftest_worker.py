@@ -1,0 +1,267 @@
+"""The checks of ``legroom selftest``, each run in a child process of its own.
+
+Run as a file: ``selftest_worker.py CHECK CAP RESULT``. The device is capped first, and every size
+is derived from the cap and from what is measured under it, never from the machine. What a check
+found goes to the result file as JSON; an exception is its failure.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+_BATCH = 32
+_MAPS = 16  # of the first convolution
+_STEPS = 4
+_CLOSE = 1e-4  # of the largest value in a tensor: what the order of float additions may change
+
+
+def main() -> None:
+    """Run one check."""
+    _, check, cap, result = sys.argv
+    own = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if folder != own]
+    import legroom
+
+    legroom.limit(int(cap))
+    import keras
+
+    from legroom.backends.tensorflow import pool
+
+    keras.utils.set_random_seed(1)
+    found = _CHECKS[check](int(cap))
+    versions = {name: sys.modules[name].__version__ for name in ("keras", "tensorflow")}
+    found |= {"device": pool.device_name(), **versions}
+    Path(result).write_text(json.dumps(found))
+
+
+def _check_cap(limit: int) -> dict[str, Any]:
+    """More than the cap can't be had, and most of it can."""
+    from legroom.backends.tensorflow import oom, pool
+
+    most = _take(int(limit * 0.7))
+    held = pool.in_use_bytes()
+    refused = False
+    try:
+        _take(int(limit * 0.6))
+    except Exception as error:
+        if not oom.is_oom(error):
+            raise
+        refused = True
+    del most
+    gc.collect()
+    return {
+        "passed": refused and (held or 0) >= limit * 0.6,
+        "figures": f"70 % of it can be had, 130 % {'can not' if refused else 'CAN'}",
+    }
+
+
+def _check_survive(limit: int) -> dict[str, Any]:
+    """Memory runs out in the middle of a training: everything is as if it had not."""
+    import keras
+
+    import legroom
+    from legroom.backends.tensorflow import pool
+
+    class Third(keras.callbacks.Callback):  # type: ignore[misc]
+        """In the third step, a steady one: first measures what it needs, then leaves it less."""
+
+        need = 0
+        leaves_less = False
+        held: Any = None
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 2 and self.leaves_less:
+                self.held = _take_all_but(int(0.6 * self.need), limit)
+            elif batch == 2:
+                pool.reset_peak()
+                self.need = -(pool.in_use_bytes() or 0)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2 and not self.leaves_less:
+                self.need += pool.peak_bytes() or 0
+            self.held = None
+
+    quiet, disturbed, third = _model(limit), _model(limit), Third()
+    x, y = _data(quiet, _BATCH * _STEPS)
+    fit: dict[str, Any] = {
+        "batch_size": _BATCH,
+        "shuffle": False,
+        "verbose": 0,
+        "callbacks": [third],
+    }
+    logs = legroom.fit(quiet, x, y, **fit).history
+    third.leaves_less = True
+    history = legroom.fit(disturbed, x, y, **fit)
+    off = max(
+        _difference(quiet, disturbed),
+        *(abs(logs[name][0] - history.history[name][0]) / abs(logs[name][0]) for name in logs),
+    )
+    steps = int(disturbed.optimizer.iterations)
+    report = history.legroom
+    same = report.samples_lost == 0 and steps == _STEPS and off < _CLOSE
+    return {
+        "passed": report.ooms >= 1 and same,
+        "figures": f"{report.ooms} survived in {report.oom_seconds:.0f} s, {steps} of {_STEPS} "
+        f"steps, weights, slots and metrics differ by {off:.0e}",
+    }
+
+
+def _check_slices(limit: int) -> dict[str, Any]:
+    """Slices make the update of the whole batch."""
+    import legroom
+
+    off = {}
+    for name in ("SGD", "Adam"):
+        whole, sliced = _model(limit, name), _model(limit, name)
+        x, y = _data(whole, _BATCH * _STEPS - 5)
+        whole.fit(x, y, batch_size=_BATCH, shuffle=False, verbose=0)
+        legroom.fit(sliced, x, y, batch_size=_BATCH, shuffle=False, verbose=0, slice_size=7)
+        off[name] = _difference(whole, sliced)
+    return {
+        "passed": all(value < _CLOSE for value in off.values()),
+        "figures": ", ".join(f"{name} differs by {value:.0e}" for name, value in off.items()),
+    }
+
+
+def _check_mixed(limit: int) -> dict[str, Any]:
+    """Half precision with loss scaling stays finite in slices, and goes where the whole goes."""
+    import keras
+    import numpy as np
+
+    import legroom
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    losses, finite = [], True
+    for slice_size in (None, 8):
+        model = _model(limit)
+        x, y = _data(model, _BATCH * 2)
+        history = legroom.fit(
+            model, x, y, batch_size=_BATCH, shuffle=False, verbose=0, slice_size=slice_size
+        )
+        finite = finite and all(np.isfinite(weight).all() for weight in model.get_weights())
+        losses.append(history.history["loss"][0])
+    off = abs(losses[0] - losses[1]) / abs(losses[0])
+    return {
+        "passed": bool(finite and off < 1e-2),
+        "figures": f"weights {'finite' if finite else 'NOT finite'}, loss differs by {off:.0e}",
+    }
+
+
+def _check_refuse(limit: int) -> dict[str, Any]:
+    """What can't fit says so, and has changed nothing."""
+    import legroom
+
+    model, untouched = _model(limit), _model(limit)
+    x, y = _data(model, 1)
+    for each in (model, untouched):
+        each.fit(x, y, verbose=0)
+    # Twice the image's first maps, where a step needs about eight times.
+    held = _take_all_but(2 * x[..., 0].nbytes * _MAPS, limit)
+    message = ""
+    try:
+        legroom.fit(model, x, y, batch_size=1, verbose=0)
+    except legroom.CannotFit as error:
+        message = str(error)
+    off = _difference(untouched, model)
+    del held
+    gc.collect()
+    history = legroom.fit(model, x, y, batch_size=1, verbose=0)
+    return {
+        "passed": bool(message) and off == 0.0 and history.legroom.samples_seen == 1,
+        "figures": f"{'CannotFit' if message else 'NO CannotFit'}, weights and slots differ by "
+        f"{off:.0g}, trains on with more memory",
+    }
+
+
+_CHECKS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "cap": _check_cap,
+    "survive": _check_survive,
+    "slices": _check_slices,
+    "mixed": _check_mixed,
+    "refuse": _check_refuse,
+}
+
+
+def _model(limit: int, optimizer: str = "SGD") -> Any:
+    """A small convolutional net whose step on a batch takes about a third of the cap.
+
+    Smooth throughout: at a kink the last digit, which slices may change, would turn a unit on.
+    """
+    import keras
+
+    # About eight tensors of the size of the first maps are alive at the peak of a step.
+    side = max(16, int((limit * 0.3 / (_BATCH * _MAPS * 4 * 8)) ** 0.5))
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [
+            keras.Input((side, side, 3)),
+            keras.layers.Conv2D(_MAPS, 3, padding="same", activation="tanh"),
+            keras.layers.AveragePooling2D(2),
+            keras.layers.Conv2D(2 * _MAPS, 3, padding="same", activation="tanh"),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(5, activation="softmax", dtype="float32"),
+        ]
+    )
+    chosen = {
+        "SGD": keras.optimizers.SGD(0.05, momentum=0.9),
+        "Adam": keras.optimizers.Adam(1e-3),
+    }[optimizer]
+    model.compile(chosen, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def _data(model: Any, samples: int) -> tuple[Any, Any]:
+    import numpy as np
+
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 5, samples)
+    images = rng.normal(labels[:, None, None, None], 1.0, (samples, *model.input_shape[1:]))
+    return images.astype("float32"), labels
+
+
+def _take(size: int) -> Any:
+    """So many bytes of the device in one piece, held until the result is dropped."""
+    import keras
+
+    return keras.ops.ones((size,), dtype="uint8")
+
+
+def _take_all_but(leave: int, limit: int) -> list[Any]:
+    """All of the device but so much, in small pieces: what is free lies in pieces as well."""
+    from legroom.backends.tensorflow import pool
+
+    piece = min(2**20, max(2**16, leave // 4))
+    held: list[Any] = []
+    while (count := (limit - leave - (pool.in_use_bytes() or 0)) // piece) > 0:
+        held += [_take(piece) for _ in range((count + 1) // 2)]
+    return held
+
+
+def _difference(one: Any, other: Any) -> float:
+    """The largest difference between all the state of two models, by the largest in its tensor."""
+    import numpy as np
+
+    worst = 0.0
+    for mine, its in zip(_state(one), _state(other), strict=True):
+        if not np.isfinite(its).all():
+            return float("inf")
+        scale = max(float(np.abs(mine).max()), 1e-12)
+        worst = max(worst, float(np.abs(mine - its).max()) / scale)
+    return worst
+
+
+def _state(model: Any) -> list[Any]:
+    variables = [*model.weights, *model.optimizer.variables]
+    return [variable.numpy().astype("float64") for variable in variables]
+
+
+if __name__ == "__main__":
+    main()
