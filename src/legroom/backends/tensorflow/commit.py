@@ -19,9 +19,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
-from keras.src.backend.common.stateless_scope import StatelessScope
-from keras.src.backend.common.variables import Variable
+from keras import StatelessScope, Variable, ops
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer

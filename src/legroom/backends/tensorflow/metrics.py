@@ -13,7 +13,6 @@ from typing import Any
 
 import tensorflow as tf
 from keras import tree
-from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
 from legroom.backends.tensorflow import batch
 
@@ -103,9 +102,7 @@ def _recorder(held: Held, index: int, unweighted: bool) -> Callable[..., None]:
         if unweighted:
             kwargs.pop("sample_weight", None)
         held.order.append(index)
-        masks = tree.map_structure(
-            lambda leaf: None if leaf is None else get_keras_mask(leaf), (args, kwargs)
-        )
+        masks = tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), (args, kwargs))
         held.calls.append(((args, kwargs), masks))
 
     return update_state
@@ -123,7 +120,7 @@ def _resulting(held: Held, index: int, original: Callable[[], Any]) -> Callable[
 
 def _mask(value: Any, mask: Any) -> None:
     if mask is not None:
-        set_keras_mask(value, mask)
+        value._keras_mask = mask
 
 
 @contextlib.contextmanager

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import tree
-from keras.src.backend.common.stateless_scope import StatelessScope
+from keras import StatelessScope, tree
 
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, StepCut, collecting
