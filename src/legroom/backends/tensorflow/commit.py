@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras import StatelessScope, Variable, ops
+from keras import StatelessScope, ops
+from keras.src.backend import Variable
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
