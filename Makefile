@@ -21,7 +21,7 @@ help:
 	@echo "make clean      remove .venv and caches"
 
 test: lint
-	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(ARGS)
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)
