@@ -71,6 +71,10 @@ def _cap_from_environment() -> None:
     Here and not later, because TensorFlow reads its own settings when it is imported. On a GPU the
     cap is set on the device, when the first model is guarded.
     """
+    command = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    if command in ("legroom", "legroom.exe", "-m"):
+        return  # the command line reads the variable itself, and has better words for it
+
     from legroom.backends.tensorflow import caps
 
     if caps.capped_bytes() is None and "tensorflow" not in sys.modules and not caps.uses_gpu():

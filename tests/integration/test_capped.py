@@ -120,13 +120,12 @@ def steady(levels: list[int]) -> bool:
 
 
 def test_survived_failures_leave_no_growth(seen):
-    assert seen["survives_often"]["ooms"] >= 1
+    assert seen["survives_often"]["ooms"] >= 2
     assert steady(seen["survives_often"]["levels"])
 
 
 @pytest.mark.long
 def test_a_hundred_survived_failures_leave_no_growth():
-    results, stderr = run("survives_often", "100", timeout=7200)
+    results, _ = run("survives_often", "100", timeout=7200)
     assert steady(results["survives_often"]["levels"])
-    turns = [json.loads(line) for line in stderr.splitlines() if line.startswith('{"turn"')]
-    assert sum(turn["ooms"] for turn in turns) >= 100
+    assert results["survives_often"]["ooms"] >= 90

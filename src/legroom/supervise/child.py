@@ -133,7 +133,8 @@ def _without_our_frames(show: Callable[..., Any]) -> Callable[..., None]:
         while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
             traceback = traceback.tb_next
         show(kind, error.with_traceback(traceback), traceback)
-        _explain(error)
+        if isinstance(error, Exception):  # Ctrl-C has nothing to explain, and must end as it does
+            _explain(error)
 
     return hook
 
