@@ -459,3 +459,17 @@ def test_on_batch_evaluate_and_predict():
     for one, other in zip(predictions, guessed, strict=True):
         for key in ("p", "q"):
             np.testing.assert_allclose(one[key], other[key], rtol=1e-4, atol=1e-6)
+
+
+def test_an_apply_of_variables_that_keras_does_not_know():
+    """Accumulation by hand, in two functions: TensorFlow's own variables on both sides."""
+    for guarded in (False, True):
+        weight, sums = tf.Variable([1.0, 2.0]), tf.Variable([0.5, 0.25])
+        optimizer = optimizers.SGD(0.1)
+
+        def apply(optimizer=optimizer, sums=sums, weight=weight):
+            optimizer.apply_gradients([(sums, weight)])
+
+        step = tf.function(apply)
+        (legroom.step(step) if guarded else step)()
+        np.testing.assert_allclose(weight.numpy(), [0.95, 1.975], rtol=1e-6)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
@@ -77,7 +78,13 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
             for watcher in _watchers:
                 watcher(self)
             return original(self, grads, trainable_variables)
-        gradients = list(grads)
+        # A user may hand over anything that is a tensor in the end, a variable too.
+        gradients = [
+            g
+            if g is None or isinstance(g, (tf.Tensor, tf.IndexedSlices))
+            else tf.convert_to_tensor(g)
+            for g in grads
+        ]
         if not gradients:
             return None
         variables = list(

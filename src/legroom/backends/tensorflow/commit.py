@@ -47,6 +47,8 @@ def works_in_units(optimizer: Any) -> bool:
         return False
     if type(optimizer) is not LossScaleOptimizer and optimizer is not inner:
         return False
+    if not all(isinstance(variable, Variable) for variable in inner._trainable_variables):
+        return False  # TensorFlow's own variables, which no overlay sees
     for part in _PARTS:
         owner = next(kind for kind in type(inner).__mro__ if part in vars(kind))
         if owner not in (BaseOptimizer, TFOptimizer):
