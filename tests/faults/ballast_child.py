@@ -67,7 +67,7 @@ def lstm():
     """A loop in the graph."""
     return keras.Sequential(
         [
-            keras.Input((12,), dtype="int32"),
+            keras.Input((6,), dtype="int32"),
             L.Embedding(2000, 128),
             L.LSTM(256, dropout=0.1, seed=5),
             L.Dense(10),
@@ -120,7 +120,7 @@ def batches(model, count: int):
     rng = np.random.default_rng(5)
     shape = (BATCH, *model.input_shape[1:])
     for _ in range(count):
-        if len(shape) == 2 and shape[1] in (12, 64):
+        if len(shape) == 2 and shape[1] in (6, 64):
             x = tf.constant(rng.integers(0, 500, shape, dtype=np.int32))
         else:
             x = tf.constant(rng.random(shape, dtype=np.float32))
