@@ -19,7 +19,7 @@ _GROWTH_MARGIN = 1.25
 _CHANCE = 0.1
 # With so much more memory than it had when it failed, a size may be tried again; with so little
 # less than it had when it fitted, it still fits.
-_MORE = 1.1
+_MORE = 1.3
 _SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
