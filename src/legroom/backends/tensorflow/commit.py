@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
+from legroom.backends.tensorflow.shadow import shadowed
 
 __all__ = ["Committer", "state_bytes", "works_in_units"]
 
@@ -278,11 +279,11 @@ class _Overlay(StatelessScope):
         super().__enter__()
         self._hooks = contextlib.ExitStack()
         for name in ("assign", "assign_add", "assign_sub"):
-            self._hooks.enter_context(_attribute(self._optimizer, name, self._writer(name)))
+            self._hooks.enter_context(shadowed(self._optimizer, name, self._writer(name)))
         # A variable's key must stay that of the variable, also when its new value is shown here.
         key = self._optimizer._var_key
         self._hooks.enter_context(
-            _attribute(
+            shadowed(
                 self._optimizer,
                 "_var_key",
                 lambda v: key(v._value if isinstance(v, Variable) else v),
@@ -336,16 +337,6 @@ def _assign(updates: list[tuple[Any, Any]]) -> list[Any]:
         for variable, value in updates
     ]
     return [op for op in written if op is not None]
-
-
-@contextlib.contextmanager
-def _attribute(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute on one object for a while, past Keras's tracking."""
-    object.__setattr__(target, name, value)
-    try:
-        yield
-    finally:
-        object.__delattr__(target, name)
 
 
 def _inner(optimizer: Any) -> Any:

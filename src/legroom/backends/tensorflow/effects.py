@@ -180,10 +180,6 @@ class WriteLog:
         for variable, value in self._old.values():
             gen_resource_variable_ops.assign_variable_op(variable.handle, value)
 
-    def forget(self) -> None:
-        """Let the old values go: what was written stands."""
-        self._old.clear()
-
 
 class _Eager(threading.local):
     log: WriteLog | None = None

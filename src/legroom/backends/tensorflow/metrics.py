@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow import batch
+from legroom.backends.tensorflow.shadow import shadowed
 
 __all__ = ["Held", "combine", "holding", "update_held"]
 
@@ -48,8 +49,8 @@ def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[
     with contextlib.ExitStack() as stack:
         for index, metric in enumerate(metrics):
             plain = any(metric is other for other in unweighted)
-            stack.enter_context(_shadowed(metric, "update_state", _recorder(held, index, plain)))
-            stack.enter_context(_shadowed(metric, "result", _resulting(held, index, metric.result)))
+            stack.enter_context(shadowed(metric, "update_state", _recorder(held, index, plain)))
+            stack.enter_context(shadowed(metric, "result", _resulting(held, index, metric.result)))
         yield held
 
 
@@ -121,13 +122,3 @@ def _resulting(held: Held, index: int, original: Callable[[], Any]) -> Callable[
 def _mask(value: Any, mask: Any) -> None:
     if mask is not None:
         value._keras_mask = mask
-
-
-@contextlib.contextmanager
-def _shadowed(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute on one object for a while, past Keras's tracking."""
-    object.__setattr__(target, name, value)
-    try:
-        yield
-    finally:
-        object.__delattr__(target, name)
