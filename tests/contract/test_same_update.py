@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import layers, losses, ops, optimizers
 
 import legroom
+from legroom.backends.tensorflow.commit import adds_rows_up
 
 RNG = np.random.default_rng(0)
 N = 44  # batches of 16, 16 and 12
@@ -155,21 +156,46 @@ def test_optimizers(name):
     compare(lambda: classifier(optimizer=OPTIMIZERS[name]()), X, LABELS)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "ema"])
-def test_sparse_gradients(optimizer):
+@pytest.mark.parametrize(
+    ("optimizer", "entries", "eager"),
+    [
+        ("sgd", 30, False),  # rows are added up in a table: a batch has more of them than it
+        ("adam", 30, False),
+        ("adam", 30, True),
+        ("ema", 30, False),
+        ("rmsprop", 30, False),
+        ("adam", 1000, False),  # rows are kept: the table is larger
+        ("adadelta", 30, False),  # rows are kept: their sums would be another update
+        ("clipnorm", 30, False),
+        ("dynamic_scale", 30, False),
+    ],
+)
+def test_sparse_gradients(optimizer, entries, eager):
     def build():
         model = keras.Sequential(
             [
                 keras.Input((6,), dtype="int32"),
-                layers.Embedding(30, 8),
+                layers.Embedding(entries, 8),
                 layers.GlobalAveragePooling1D(),
                 layers.Dense(3, "softmax"),
             ]
         )
-        model.compile(OPTIMIZERS[optimizer](), "sparse_categorical_crossentropy")
+        model.compile(OPTIMIZERS[optimizer](), "sparse_categorical_crossentropy", run_eagerly=eager)
         return model
 
     compare(build, TOKENS, LABELS)
+
+
+def test_what_optimizers_take_of_sparse_rows():
+    takes = {}
+    for name in ("sgd", "adam", "rmsprop", "clipnorm", "adadelta", "nadam", "dynamic_scale"):
+        optimizer = OPTIMIZERS[name]()
+        optimizer.build([keras.Variable(np.ones((2, 2), "float32"))])
+        takes[name] = adds_rows_up(optimizer)
+    assert takes == {
+        "sgd": (), "adam": ("square",), "rmsprop": ("square",),
+        "clipnorm": None, "adadelta": None, "nadam": None, "dynamic_scale": None,
+    }  # fmt: skip
 
 
 def test_regularizers_and_constraints_count_once():

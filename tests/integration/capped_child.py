@@ -190,6 +190,25 @@ def survives_often():
     return {"levels": levels, "ooms": ooms}
 
 
+def many_tokens():
+    """An embedding whose gradient has more rows in a batch than its table: slices must help."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((200,), dtype="int32"),
+            keras.layers.Embedding(2000, 64),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse")
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 2000, (4096, 200)), rng.random((4096, 1), np.float32)
+    history = legroom.fit(model, x, y, batch_size=4096, slice_size=512, verbose=0)
+    # Its rows, all at once: a float for each token and unit.
+    return {"peak": history.legroom.peak_bytes, "rows": 4096 * 200 * 64 * 4}
+
+
 def in_use():
     """Bytes in use on the device."""
     return tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -204,6 +223,7 @@ CHECKS = {
     "coupling_loss": coupling_loss,
     "user_errors": user_errors,
     "survives_often": survives_often,
+    "many_tokens": many_tokens,
 }
 
 if __name__ == "__main__":

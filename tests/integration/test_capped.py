@@ -21,6 +21,7 @@ CHECKS = (
     "coupling_loss",
     "user_errors",
     "survives_often",
+    "many_tokens",
 )
 
 
@@ -53,6 +54,11 @@ def test_a_large_batch_finishes(seen):
     assert result["peak"] <= result["budget"] == 300 * 2**20
     assert result["predicted"] == [160, 10]
     assert result["json"] == "RunReport"
+
+
+def test_slices_help_where_most_of_a_step_is_a_sparse_gradient(seen):
+    result = seen["many_tokens"]
+    assert result["peak"] < result["rows"] / 2
 
 
 def test_cannot_fit_says_what_one_sample_needs(seen):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,10 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
+from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
 from legroom.backends.tensorflow.shadow import shadowed
 
-__all__ = ["Committer", "state_bytes", "works_in_units"]
+__all__ = ["Committer", "adds_rows_up", "state_bytes", "works_in_units"]
 
 # Variables are joined to units up to this size, or up to the largest variable where that is more:
 # a unit for every bias would only add overhead.
@@ -57,6 +58,15 @@ def works_in_units(optimizer: Any) -> bool:
     return not isinstance(inner._distribution_strategy, tf.distribute.MirroredStrategy)
 
 
+def adds_rows_up(optimizer: Any) -> tuple[str, ...] | None:
+    """What to add up of a sparse gradient's rows; None where the rows must be kept as they are."""
+    if not works_in_units(optimizer) or optimizer is not _inner(optimizer):
+        return None
+    if optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue:
+        return None  # clipping looks at the rows
+    return None if optimizer.loss_scale_factor else taken_of_rows(optimizer)
+
+
 def state_bytes(optimizer: Any, variables: Sequence[Any]) -> int:
     """The bytes of the variables and of the optimizer's own state."""
     return sum(_bytes(variable) for variable in [*variables, *optimizer.variables])
@@ -68,10 +78,15 @@ class Committer:
     Args:
         optimizer: The optimizer, built.
         variables: The Keras variables, in the order in which gradients will come.
+        sums: By the variable's place, sparse gradients that come as sums of rows: there is no
+            gradient for these in what is committed.
     """
 
-    def __init__(self, optimizer: Any, variables: Sequence[Any]) -> None:
+    def __init__(
+        self, optimizer: Any, variables: Sequence[Any], sums: Mapping[int, RowSums] | None = None
+    ) -> None:
         self._outer = optimizer
+        self._sums = sums or {}
         self._optimizer = _inner(optimizer)
         known = {self._optimizer._var_key(v): v for v in self._optimizer._trainable_variables}
         self._variables = [known[self._optimizer._var_key(v)] for v in variables]
@@ -181,6 +196,9 @@ class Committer:
     def _parts(self, gradients: Sequence[Any]) -> tuple[list[list[int]], Callable[..., None]]:
         """The update as a list of units, and a function that computes one of them."""
         optimizer = self._optimizer
+        gradients = list(gradients)
+        for i, sums in self._sums.items():
+            gradients[i] = sums.gradient()
         present = {i for i, gradient in enumerate(gradients) if gradient is not None}
         if not present:
             raise ValueError("No gradients provided for any variable.")
@@ -210,7 +228,9 @@ class Committer:
             # The base class's decay goes through the Keras variable, which the overlay sees;
             # TensorFlow's own writes to the device at once.
             BaseOptimizer._apply_weight_decay(optimizer, [variable])
-            optimizer.update_step(prepare(i, gradient), variable, rate)
+            sums = self._sums.get(i)
+            with contextlib.nullcontext() if sums is None else sums.shown():
+                optimizer.update_step(prepare(i, gradient), variable, rate)
         average = averaged.get(i)
         if average is not None:
             moved = ops.cast(ops.not_equal(optimizer.iterations, 0), variable.dtype)

@@ -22,6 +22,8 @@ from tensorflow.python.ops import (
     gen_stateless_random_ops_v2,
 )
 
+from legroom.backends.tensorflow.shadow import replaced
+
 __all__ = ["Seen", "neutral"]
 
 
@@ -48,10 +50,10 @@ def neutral() -> Iterator[Seen]:
                 original = getattr(module, name, None)
                 if original is not None:
                     stack.enter_context(
-                        _replaced(module, name, _drawing(original, shape_at, kind, seen))
+                        replaced(module, name, _drawing(original, shape_at, kind, seen))
                     )
         layer = keras.layers.BatchNormalization
-        stack.enter_context(_replaced(layer, "call", _still(layer.call, seen)))
+        stack.enter_context(replaced(layer, "call", _still(layer.call, seen)))
         yield seen
 
 
@@ -116,13 +118,3 @@ def _still(original: Callable[..., Any], seen: Seen) -> Callable[..., Any]:
         return original(self, inputs, training=False, mask=mask)
 
     return call
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

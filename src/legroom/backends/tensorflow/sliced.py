@@ -49,6 +49,7 @@ class SlicedStep:
         self._handles: dict[int, Any] = {}
         self._functions: dict[tuple[int, int], Any] = {}
         self._counting: Any = None
+        self._slices = 1
         self._held_order: list[int] = []
         self._held_results: dict[int, int] = {}
 
@@ -61,6 +62,7 @@ class SlicedStep:
             for start, stop in batch.slice_bounds(samples, slice_size)
         ]
         sizes = [stop - start for start, stop in batch.slice_bounds(samples, slice_size)]
+        self._slices = len(sizes)
         if self._traits.eager:
             with logging_writes() as log:
                 return self._undone_by(log, parts, sizes)
@@ -166,7 +168,7 @@ class SlicedStep:
             if applies == number:
                 mean = self._rules.gradients[number] == "mean"
                 weight = share if mean and id(call.optimizer) not in scale.weighted else None
-                sparse = self._updates[number].accumulate(call, weight)
+                sparse = self._updates[number].accumulate(call, weight, self._slices)
                 if not last:
                     raise StepCut
             elif applies < number:

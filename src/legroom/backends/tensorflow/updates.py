@@ -7,8 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from legroom.backends.tensorflow.collect import Applied
-from legroom.backends.tensorflow.commit import Committer, works_in_units
+from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
 from legroom.backends.tensorflow.effects import Snapshot, unlogged
+from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.whole import Traits, apply_gradients
 
 __all__ = ["Update"]
@@ -23,6 +24,7 @@ class Update:
         self._variables: list[Any] = []
         self._kinds: list[str] = []
         self._sums: dict[int, Any] = {}
+        self._row_sums: dict[int, RowSums] = {}
         self._sparse: list[list[Any]] = []
         self._committer: Committer | None = None
         self._commit: Any = None
@@ -32,20 +34,22 @@ class Update:
     @property
     def handles(self) -> list[Any]:
         """The accumulators' own variables, which no snapshot needs to hold."""
-        return [sum_.handle for sum_ in self._sums.values()] + [new.handle for new in self._new]
+        own = [sum_.handle for sum_ in self._sums.values()] + [new.handle for new in self._new]
+        return own + [handle for sums in self._row_sums.values() for handle in sums.handles]
 
-    def accumulate(self, call: Applied, weight: Any) -> list[Any]:
+    def accumulate(self, call: Applied, weight: Any, slices: int) -> list[Any]:
         """Add a slice's gradients, in a graph or eagerly.
 
         Args:
             call: The `apply` that was caught.
             weight: The slice's share; None where the gradients are sums.
+            slices: How many slices the batch has, about.
 
         Returns:
-            Sparse gradients, which are kept as they are: dense accumulators for an embedding would
-            be as large as its table.
+            Sparse gradients that are kept as they are: sums for an embedding are as large as its
+            table, and often a batch has fewer rows.
         """
-        self._meet(call)
+        self._meet(call, slices)
         sparse: list[Any] = []
         with unlogged():
             for i, gradient in enumerate(call.gradients):
@@ -53,6 +57,9 @@ class Update:
                     continue
                 if isinstance(gradient, tf.IndexedSlices):
                     values = _weighted(gradient.values, weight)
+                    if i in self._row_sums:
+                        self._row_sums[i].add(values, gradient.indices)
+                        continue
                     sparse.append(tf.IndexedSlices(values, gradient.indices, gradient.dense_shape))
                 else:
                     gradient = tf.cast(gradient, self._sums[i].dtype)
@@ -67,6 +74,8 @@ class Update:
             # One after another: all the zeros at once would be another copy of the gradients.
             for sum_ in self._sums.values():
                 sum_.assign(tf.zeros(sum_.shape, sum_.dtype))
+            for rows in self._row_sums.values():
+                rows.clear()
 
     def add_sparse(self, sparse: list[Any]) -> None:
         """Keep a slice's sparse gradients."""
@@ -114,7 +123,7 @@ class Update:
         """Free all memory; the next step makes it anew."""
         self.__init__(self._traits)  # type: ignore[misc]
 
-    def _meet(self, call: Applied) -> None:
+    def _meet(self, call: Applied, slices: int) -> None:
         """Make the accumulators when the first gradients are seen."""
         if self._optimizer is call.optimizer and len(self._sums) == self._kinds.count("dense"):
             return
@@ -132,11 +141,28 @@ class Update:
                         self._sums[i] = tf.Variable(
                             tf.zeros(value.shape, value.dtype), trainable=False
                         )
+            self._sum_rows(call, slices)
             if works_in_units(call.optimizer):
-                self._committer = Committer(call.optimizer, call.variables)
+                self._committer = Committer(call.optimizer, call.variables, self._row_sums)
                 self._commit = self._traits.function(self._committer.update)
             else:
                 self._commit = self._traits.function(self._original)
+
+    def _sum_rows(self, call: Applied, slices: int) -> None:
+        """Make tables for sparse gradients where those take less memory than all the rows."""
+        takes: tuple[str, ...] | None = None
+        for i, gradient in enumerate(call.gradients):
+            if not isinstance(gradient, tf.IndexedSlices) or gradient.values.shape[0] is None:
+                continue
+            value = _value(call.variables[i])
+            if slices * gradient.values.shape[0] <= value.shape[0]:
+                continue
+            takes = adds_rows_up(call.optimizer) if takes is None else takes
+            if takes is None:
+                return
+            if slices * gradient.values.shape[0] > (1 + len(takes)) * value.shape[0]:
+                self._row_sums[i] = RowSums(value, takes)
+                self._kinds[i] = "row sums"
 
     def _shadows(self) -> list[Any]:
         """Variables that hold the new values while the step's own hold the old ones."""
@@ -152,7 +178,7 @@ class Update:
         groups = iter(parts)
         gradients: list[Any] = []
         for i, kind in enumerate(self._kinds):
-            if kind == "none":
+            if kind in ("none", "row sums"):
                 gradients.append(None)
             elif kind == "dense":
                 gradients.append(self._sums[i].value())
