@@ -14,7 +14,6 @@ import legroom
 parser = argparse.ArgumentParser()
 parser.add_argument("--limit", type=int, required=True, help="the cap in bytes")
 parser.add_argument("--slice-size", type=int, help="fixed by hand; 0 for plain fit")
-parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--epochs", type=int, default=4)
 options = parser.parse_args()
 legroom.limit(options.limit)
@@ -24,7 +23,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
-BATCH = options.batch_size
+BATCH = 64
 SAMPLES = 256
 
 
@@ -86,8 +85,6 @@ print(
             "epoch": min(clock.seconds[1:]),
             "epochs": clock.seconds,
             "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"],
-            "batch_bytes": BATCH * 96 * 96 * 3 * 4,
-            "gradients": int(sum(np.prod(w.shape) * 4 for w in model.trainable_weights)),
             "ooms": 0 if report is None else report.ooms,
             "oom_seconds": 0.0 if report is None else report.oom_seconds,
             "slice_size": None if report is None else report.slice_size,

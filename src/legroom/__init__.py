@@ -68,8 +68,7 @@ _HOMES = {
 def _cap_from_environment() -> None:
     """Honour LEGROOM_MEMORY in a process that `legroom run` did not start.
 
-    Here and not later, because TensorFlow reads its own settings when it is imported. On a GPU the
-    cap is set on the device, when the first model is guarded.
+    Here and not later, because TensorFlow reads its own settings when it is imported.
     """
     command = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
     if command in ("legroom", "legroom.exe", "-m"):
@@ -77,12 +76,8 @@ def _cap_from_environment() -> None:
 
     from legroom.backends.tensorflow import caps
 
-    if caps.capped_bytes() is None and "tensorflow" not in sys.modules and not caps.uses_gpu():
-        from legroom.core.units import parse_size
-        from legroom.machine.memory import device_limit
-
-        limit = parse_size(os.environ[_MEMORY], whole=device_limit())
-        os.environ.update(caps.cap_environment(limit))
+    if caps.capped_bytes() is None and "tensorflow" not in sys.modules:
+        importlib.import_module("legroom.guard.api").limit(os.environ[_MEMORY])
 
 
 def load_ipython_extension(ipython: Any) -> None:

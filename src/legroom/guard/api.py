@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from legroom.core.errors import UnsupportedModel
 from legroom.core.units import parse_size
+from legroom.guard.importing import after_import
 from legroom.guard.options import GuardOptions
 
 __all__ = ["fit", "guard", "install", "limit", "step"]
@@ -103,9 +104,12 @@ def limit(size: str | int) -> None:
 
         pool.set_limit(limit_bytes)
     else:
-        from legroom.backends.tensorflow.caps import cap_environment
+        from legroom.backends.tensorflow import caps
 
-        os.environ.update(cap_environment(limit_bytes))
+        os.environ.update(caps.cap_environment(limit_bytes))
+        if caps.uses_gpu():
+            # A GPU is capped by a call, not by the environment: not yet verified on one.
+            after_import("tensorflow", lambda _: limit(limit_bytes))
 
 
 @overload

@@ -1,17 +1,16 @@
-"""Guarding Keras when, and if, a script imports it."""
+"""What is done when, and if, a script imports a framework."""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["install_when_imported"]
+__all__ = ["after_import", "install_when_imported"]
 
 
 def install_when_imported(*, exact: bool = False) -> None:
@@ -22,12 +21,8 @@ def install_when_imported(*, exact: bool = False) -> None:
 
     def guard_all(module: ModuleType) -> None:
         import legroom.guard.api as api
-        from legroom.backends.tensorflow import caps
 
         if module.backend.backend() == "tensorflow":
-            limit = os.environ.get(caps.MEMORY_VARIABLE)
-            if limit is not None and caps.capped_bytes() is None:
-                api.limit(int(limit))  # on a GPU: the limit is set now that TensorFlow is there
             api.install(exact=exact)
             from legroom.backends.tensorflow.functions import guard_functions
             from legroom.guard.loop import GuardedStep
@@ -37,10 +32,15 @@ def install_when_imported(*, exact: bool = False) -> None:
             options = GuardOptions(exact=exact)
             guard_functions(lambda step: report_at_exit(GuardedStep(step, options)))
 
-    if "keras" in sys.modules:
-        guard_all(sys.modules["keras"])
+    after_import("keras", guard_all)
+
+
+def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
+    """Call back as soon as a module is imported; at once if it is already."""
+    if name in sys.modules:
+        then(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport("keras", guard_all))
+        sys.meta_path.insert(0, _AfterImport(name, then))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-__all__ = ["as_tensors", "batch_size", "concatenate", "leading", "slice_batch", "slice_bounds"]
+__all__ = ["Slices", "as_tensors", "batch_size", "concatenate", "leading", "slice_batch"]
 
 
 def as_tensors(data: Any) -> Any:
@@ -39,9 +39,21 @@ def batch_size(data: Any) -> int | None:
     return None
 
 
-def slice_bounds(samples: int, slice_size: int) -> list[tuple[int, int]]:
-    """Where the slices of a batch begin and end; all but the last have the full size."""
-    return [(start, min(start + slice_size, samples)) for start in range(0, samples, slice_size)]
+class Slices(Sequence[Any]):
+    """The slices of a batch, each cut when it is asked for: all at once are a batch more."""
+
+    def __init__(self, data: Any, samples: int, slice_size: int) -> None:
+        self._data = data
+        self._samples = samples
+        self._starts = range(0, samples, slice_size)
+        self.sizes = [min(slice_size, samples - start) for start in self._starts]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, number: Any) -> Any:
+        start = self._starts[number]
+        return slice_batch(self._data, start, start + self.sizes[number], self._samples)
 
 
 def slice_batch(data: Any, start: int, stop: int, samples: int) -> Any:

@@ -7,6 +7,8 @@ exception that can be caught. oneDNN has to go for that: with it, running out en
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
 
 from legroom.core.errors import BadBudget
@@ -25,7 +27,17 @@ def uses_gpu() -> bool:
     """Whether TensorFlow, when it starts, will find a GPU here (judged without starting it)."""
     from legroom.machine.gpu import list_gpus
 
-    return bool(list_gpus())
+    return bool(list_gpus()) and not _is_cpu_only()
+
+
+def _is_cpu_only() -> bool:
+    """Whether the TensorFlow that is installed is the one without GPU support."""
+    installed = []
+    for name in ("tensorflow", "tensorflow-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(name)
+            installed.append(name)
+    return installed == ["tensorflow-cpu"]
 
 
 def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str, str]:

@@ -57,11 +57,8 @@ class SlicedStep:
         """Run the step. If it raises out of memory, nothing has happened."""
         samples = batch.batch_size(data)
         assert samples is not None
-        parts = [
-            batch.slice_batch(data, start, stop, samples)
-            for start, stop in batch.slice_bounds(samples, slice_size)
-        ]
-        sizes = [stop - start for start, stop in batch.slice_bounds(samples, slice_size)]
+        parts = batch.Slices(data, samples, slice_size)
+        sizes = parts.sizes
         self._slices = len(sizes)
         if self._traits.eager:
             with logging_writes() as log:
@@ -136,9 +133,10 @@ class SlicedStep:
     def _trace(self, parts: Sequence[Any], sizes: Sequence[int]) -> None:
         """Trace what is not traced yet, before anything runs: tracing creates state."""
         for number in range(max(1, len(self._updates))):
-            for part, size in zip(parts, sizes, strict=True):
+            for i, size in enumerate(sizes):
                 if (number, size) in self._functions:
                     continue
+                part = parts[i]
                 function = self._function(number)
                 totals = {term: tf.constant(1.0) for term in self._totals([part])}
                 graph = function.get_concrete_function(part, tf.constant(1.0), totals).graph
