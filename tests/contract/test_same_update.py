@@ -429,6 +429,32 @@ def test_sources(source, options):
     compare(classifier, source, **options)
 
 
+@pytest.mark.parametrize("slice_size", [16, 5])
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_data_of_unknown_length(slice_size, steps_per_execution):
+    """Keras takes a part of a step when such data ends; weights and seeds are the same after it."""
+
+    def build():
+        model = keras.Sequential(
+            [
+                keras.Input((8,)),
+                layers.Dense(16, activation="relu"),
+                layers.Dropout(0.4 if slice_size == 16 else 0.0),
+                layers.Dense(3, "softmax"),
+            ]
+        )
+        model.compile(
+            optimizers.AdamW(0.01, weight_decay=0.1), "sparse_categorical_crossentropy",
+            metrics=["accuracy"], steps_per_execution=steps_per_execution,
+        )  # fmt: skip
+        return model
+
+    def source():
+        return dataset().filter(lambda x, y, weights: tf.constant(True))
+
+    compare(build, source, batch_size=None, epochs=3, slice_size=slice_size)
+
+
 def test_validation_callbacks_and_initial_epoch():
     seen = []
     callback = keras.callbacks.LambdaCallback(

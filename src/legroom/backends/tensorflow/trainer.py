@@ -16,6 +16,7 @@ from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 
 from legroom.backends.tensorflow.batch import concatenate
+from legroom.backends.tensorflow.data_end import DataEnd
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.whole import Traits
 
@@ -91,6 +92,7 @@ class _Function:
         self._kind = kind
         self._guard = guard
         self._runners: list[tuple[Any, Callable[[Any], Any]]] = []
+        self._end = DataEnd(model) if kind == "train" else None
 
     def __call__(self, iterator: Any) -> Any:
         """Take the batches of one execution from the iterator and run a step on each."""
@@ -100,10 +102,14 @@ class _Function:
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
+                if self._end is not None and isinstance(iterator, tf.data.Iterator):
+                    self._end.reached()
                 if executed == 0:
                     raise StopIteration from None
                 break
             outputs = run(_without_optionals(data))
+            if self._end is not None:
+                self._end.count()
         return outputs
 
     def predict(self, data: list[Any]) -> Any:
