@@ -148,6 +148,11 @@ class SliceSearch:
                 low = middle
             else:
                 high = middle - 1
+        if low == 0 and not self._needs:
+            # Not even one sample, says the prediction, so what it sees does not grow with the
+            # slice and tells nothing about smaller ones. In proportion, then.
+            whole = self._expected_need(limit)
+            low = int(limit * free / whole) if whole else limit
         return max(1, low)
 
     def _expected_need(self, size: int) -> int | None:

@@ -100,3 +100,8 @@ def test_a_size_fixed_by_hand_stays():
     search.failed(7, 10)
     assert search.propose(100, 10) == 7
     assert search.propose(5, 10) == 5
+
+
+def test_a_prediction_that_does_not_grow_with_the_slice_is_taken_in_proportion():
+    search = SliceSearch(predict=lambda size: 700, doubt=1.9)
+    assert search.propose(192, free=1000) == 144  # not 1, which would need as much
