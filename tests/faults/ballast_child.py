@@ -25,7 +25,7 @@ import tensorflow as tf  # noqa: E402
 
 from legroom.backends.tensorflow import oom, pool  # noqa: E402
 from legroom.backends.tensorflow.step import Step  # noqa: E402
-from legroom.backends.tensorflow.whole import Traits  # noqa: E402
+from legroom.backends.tensorflow.traits import Traits  # noqa: E402
 
 L = keras.layers
 BATCH = 16

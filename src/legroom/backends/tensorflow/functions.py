@@ -22,7 +22,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from legroom.backends.tensorflow import collect
 from legroom.backends.tensorflow.step import Step
-from legroom.backends.tensorflow.whole import Traits, is_ours
+from legroom.backends.tensorflow.traits import Traits, is_ours
 
 __all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
 

@@ -25,7 +25,7 @@ from legroom.backends.tensorflow.metrics import holding
 from legroom.backends.tensorflow.neutral import neutral
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
-from legroom.backends.tensorflow.whole import Traits
+from legroom.backends.tensorflow.traits import Traits
 
 __all__ = ["find_rules"]
 

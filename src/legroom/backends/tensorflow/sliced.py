@@ -28,8 +28,8 @@ from legroom.backends.tensorflow.effects import (
 from legroom.backends.tensorflow.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.traits import Traits, own_function
 from legroom.backends.tensorflow.updates import Update
-from legroom.backends.tensorflow.whole import Traits, own_function
 
 __all__ = ["SlicedStep"]
 

@@ -12,7 +12,8 @@ from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
 from legroom.backends.tensorflow.trace import GraphTrace
-from legroom.backends.tensorflow.whole import Traits, WholeStep
+from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.whole import WholeStep
 from legroom.core.errors import LegroomError
 from legroom.messages.ops import layer_of_op, match_layer
 

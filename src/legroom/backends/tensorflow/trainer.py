@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.data_end import DataEnd
 from legroom.backends.tensorflow.step import Step
-from legroom.backends.tensorflow.whole import Traits
+from legroom.backends.tensorflow.traits import Traits
 
 __all__ = ["Guard", "patch_trainer", "unguardable"]
 

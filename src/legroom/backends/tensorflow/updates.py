@@ -10,7 +10,8 @@ from legroom.backends.tensorflow.collect import Applied
 from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
 from legroom.backends.tensorflow.effects import Snapshot, unlogged
 from legroom.backends.tensorflow.row_sums import RowSums
-from legroom.backends.tensorflow.whole import Traits, apply_gradients
+from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.whole import apply_gradients
 
 __all__ = ["Update"]
 

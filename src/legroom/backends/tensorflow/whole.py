@@ -15,14 +15,9 @@ that apply several optimizers in turn, and for optimizers that do more than upda
 from __future__ import annotations
 
 import gc
-import inspect
-import itertools
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from keras import tree
 
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, collecting
@@ -34,86 +29,12 @@ from legroom.backends.tensorflow.effects import (
     logging_writes,
     written_handles,
 )
+from legroom.backends.tensorflow.traits import Traits
 
-__all__ = ["EagerStep", "GraphStep", "Traits", "WholeStep", "apply_gradients", "is_ours",
-           "own_function"]  # fmt: skip
+__all__ = ["EagerStep", "GraphStep", "WholeStep", "apply_gradients"]
 
 # Up to this state a second copy of it costs less than a second function call does.
 _SMALL_STATE = 16 * 2**20
-
-
-class Traits:
-    """How a step is to be traced.
-
-    Args:
-        call: The step, as a function of its data.
-        strategy: The distribution strategy it runs under.
-        eager: Run it without tracing.
-        jit_compile: Compile it with XLA.
-        trains: Whether the step applies an optimizer, as far as can be told.
-        spec: The shapes and types of its data, where its source declares them. Keras traces a
-            step for what its input declares, which as a rule leaves the batch's size open.
-    """
-
-    def __init__(
-        self,
-        call: Callable[[Any], Any],
-        *,
-        strategy: Any = None,
-        eager: bool = False,
-        jit_compile: bool | None = None,
-        trains: bool = True,
-        spec: Any = None,
-    ) -> None:
-        self.call = call
-        self.strategy = strategy or tf.distribute.get_strategy()
-        self.eager = eager
-        self.jit_compile = jit_compile
-        self.trains = trains
-        self.spec = spec
-
-    def run(self, body: Callable[[Any], Any], data: Any) -> Any:
-        """Run a body in the replica context that Keras would give it."""
-        return self.strategy.run(body, args=(data,))
-
-    @property
-    def any_batch_size(self) -> bool:
-        """Whether the step is traced for batches of any size."""
-        leaves = tree.flatten(self.spec) if self.spec is not None and not self.eager else []
-        return any(
-            leaf is not None and leaf.shape.rank and leaf.shape[0] is None for leaf in leaves
-        )
-
-    def function(self, body: Callable[[Any], Any], spec: Any = None) -> Any:
-        """Make a `tf.function` of a body, traced as Keras would trace the step."""
-
-        @tf.autograph.experimental.do_not_convert
-        def step(data: Any) -> Any:
-            return self.run(body, data)
-
-        return own_function(step, self.jit_compile, spec)
-
-
-_numbers = itertools.count(1)
-_ours: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def own_function(body: Callable[..., Any], jit_compile: bool | None, spec: Any = None) -> Any:
-    """A `tf.function` of legroom's own, which the guard does not guard again."""
-    # TensorFlow counts traces by code object, and warns of too many: each function has its own.
-    inner = inspect.unwrap(body)
-    inner.__code__ = inner.__code__.replace(co_name=f"legroom_step_{next(_numbers)}")
-    if spec is not None:
-        made = tf.function(body, input_signature=[spec], jit_compile=jit_compile or None)
-    else:
-        made = tf.function(body, reduce_retracing=True, jit_compile=jit_compile or None)
-    _ours.add(made)
-    return made
-
-
-def is_ours(function: Any) -> bool:
-    """Whether a `tf.function` is one of legroom's own."""
-    return function in _ours
 
 
 class WholeStep:
