@@ -130,7 +130,7 @@ class GuardedStep:
                 samples_seen=self._unreported if self._subject == "batch" else 0,
                 samples_lost=0,
                 peak_bytes=self._peak or None,
-                batch_size=self._largest if self._subject == "batch" else None,
+                batch_size=(self._largest or None) if self._subject == "batch" else None,
                 budget_bytes=self._budget,
             )
         self._unreported = 0
@@ -314,7 +314,7 @@ class GuardedStep:
                 for op, bytes_ in (() if needs is None else needs.peak(size).tensors)
             ],
         )
-        emit("cannot_fit", data_text=text, budget_bytes=self._budget)
+        emit("cannot_fit", data_text=text, slice_size=size, budget_bytes=self._budget)
         return CannotFit(
             text,
             needed_bytes=None if needs is None else needs(size) + (in_use or 0),

@@ -48,12 +48,21 @@ def run_table(report: RunReport) -> Panel:
 
 
 def _ooms(report: RunReport) -> Text:
-    if any(event.name == "cannot_fit" for event in report.events):
-        return Text("even one sample at a time did not fit", style="bold red")
+    for event in report.events:
+        if event.name == "cannot_fit":
+            return Text(_misfit(event.data.get("slice_size")), style="bold red")
     if not report.ooms:
         return Text("never")
     times = "once" if report.ooms == 1 else f"{report.ooms} times"
     return Text(f"{times}, survived; it cost {format_seconds(report.oom_seconds)}")
+
+
+def _misfit(slice_size: int | None) -> str:
+    if slice_size is None:
+        return "a batch that can't be sliced did not fit"
+    if slice_size > 1:
+        return f"slices of {slice_size}, as fixed, did not fit"
+    return "even one sample at a time did not fit"
 
 
 def _batches(report: RunReport) -> list[str]:

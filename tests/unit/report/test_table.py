@@ -92,9 +92,18 @@ def test_a_slice_that_does_not_divide_the_batch() -> None:
     assert rows["batches"] == "10 as 3 slices of up to 4"
 
 
-def test_lost_samples_and_no_fit_are_said() -> None:
-    rows = shown(START, event("cannot_fit"), event("progress", samples_seen=5, samples_lost=3))
-    assert rows["out of memory"] == "even one sample at a time did not fit"
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ({"slice_size": 1}, "even one sample at a time did not fit"),
+        ({"slice_size": 64}, "slices of 64, as fixed, did not fit"),
+        ({}, "a batch that can't be sliced did not fit"),
+    ],
+)
+def test_lost_samples_and_no_fit_are_said(size, words) -> None:
+    progress = event("progress", samples_seen=5, samples_lost=3)
+    rows = shown(START, event("cannot_fit", **size), progress)
+    assert rows["out of memory"] == words
     assert rows["samples"] == "5 seen, 3 lost"
 
 
