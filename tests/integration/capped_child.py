@@ -20,6 +20,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
+from legroom.backends.tensorflow.blocks import block_order, recompute_blocks  # noqa: E402
+
 RNG = np.random.default_rng(0)
 
 
@@ -209,6 +211,28 @@ def many_tokens():
     return {"peak": history.legroom.peak_bytes, "rows": 4096 * 200 * 64 * 4}
 
 
+def recomputed():
+    """What a step needs, plain and with blocks recomputed."""
+    needs = {}
+    for length in (0, 4):
+        keras.utils.set_random_seed(0)
+        inputs = x = keras.Input((256,))
+        for _ in range(12):
+            x = keras.layers.Dense(256, activation="gelu")(x)
+        model = keras.Model(inputs, keras.layers.Dense(1)(x))
+        model.compile("sgd", "mse")
+        if length:
+            chain = block_order(model)[0]
+            recompute_blocks(model, [chain[i : i + length] for i in range(0, 12, length)])
+        data = tf.zeros((4096, 256)), tf.zeros((4096, 1))
+        model.train_on_batch(*data)
+        before = in_use()
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        model.train_on_batch(*data)
+        needs[length] = tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
+    return {"plain": needs[0], "recomputed": needs[4]}
+
+
 def in_use():
     """Bytes in use on the device."""
     return tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -224,6 +248,7 @@ CHECKS = {
     "user_errors": user_errors,
     "survives_often": survives_often,
     "many_tokens": many_tokens,
+    "recomputed": recomputed,
 }
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ CHECKS = (
     "user_errors",
     "survives_often",
     "many_tokens",
+    "recomputed",
 )
 
 
@@ -59,6 +60,11 @@ def test_a_large_batch_finishes(seen):
 def test_slices_help_where_most_of_a_step_is_a_sparse_gradient(seen):
     result = seen["many_tokens"]
     assert result["peak"] < result["rows"] / 2
+
+
+def test_recomputed_blocks_need_less(seen):
+    result = seen["recomputed"]
+    assert result["recomputed"] < result["plain"] / 2
 
 
 def test_cannot_fit_says_what_one_sample_needs(seen):

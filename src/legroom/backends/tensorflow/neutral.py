@@ -24,7 +24,7 @@ from tensorflow.python.ops import (
 
 from legroom.backends.tensorflow.shadow import replaced
 
-__all__ = ["Seen", "neutral"]
+__all__ = ["STATEFUL_DRAWS", "Seen", "neutral"]
 
 
 class Seen:
@@ -85,6 +85,14 @@ _DRAWS: dict[Any, dict[str, tuple[int, str | int]]] = {
         "stateful_uniform_int": (2, 3),
     },
 }
+
+# Those whose next draw is another one, whatever they are given: module and name.
+STATEFUL_DRAWS = [
+    (module, name)
+    for module in (gen_random_ops, gen_stateful_random_ops)
+    for name in _DRAWS[module]
+    if hasattr(module, name)
+]
 
 
 def _drawing(
