@@ -152,7 +152,7 @@ def test_compiled():
 
 
 def test_keeping_everything_again():
-    model, x = convolutional()
+    model, _ = convolutional()
     before = model._run_through_graph
     recompute_blocks(model, blocks(model, 3))
     assert model._run_through_graph != before
