@@ -100,6 +100,26 @@ def batch_norm(exact):
     return {"notes": notes, "slice_size": history.legroom.slice_size}
 
 
+def deep_exact():
+    """A deep net with BatchNorm fits whole, and exactly, once it recomputes."""
+    keras.utils.set_random_seed(1)
+    x = inputs = keras.Input((32, 32, 3))
+    for _ in range(8):
+        x = layers.Conv2D(32, 3, padding="same", use_bias=False)(x)
+        x = layers.ReLU()(layers.BatchNormalization()(x))
+    outputs = layers.Dense(10, "softmax")(layers.GlobalAveragePooling2D()(x))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    data, labels = images(160, side=32)
+    history = legroom.fit(model, data, labels, batch_size=160, epochs=2, verbose=0, exact=True)
+    report = history.legroom
+    return {
+        "slice_size": report.slice_size,
+        "ooms": report.ooms,
+        "plans": [event.text for event in report.events if event.name == "plan"],
+    }
+
+
 def grows_again():
     """When memory is given back, slices grow."""
     model = convolutional()
@@ -243,6 +263,7 @@ CHECKS = {
     "one_sample_is_too_much": one_sample_is_too_much,
     "batch_norm": lambda: batch_norm(False),
     "batch_norm_exact": lambda: batch_norm(True),
+    "deep_exact": deep_exact,
     "grows_again": grows_again,
     "coupling_loss": coupling_loss,
     "user_errors": user_errors,

@@ -17,6 +17,7 @@ CHECKS = (
     "one_sample_is_too_much",
     "batch_norm",
     "batch_norm_exact",
+    "deep_exact",
     "grows_again",
     "coupling_loss",
     "user_errors",
@@ -97,6 +98,12 @@ def test_exact_does_not_slice_batch_norm(seen):
     result = seen["batch_norm_exact"]
     assert "the_norm mixes the samples of a batch" in result["text"]
     assert result["untouched"]
+
+
+def test_exact_recomputes_where_it_may_not_slice(seen):
+    result = seen["deep_exact"]
+    assert result["slice_size"] == 160
+    assert any("computed again" in text for text in result["plans"])
 
 
 def test_slices_grow_when_memory_comes_back(seen):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["StepTrace", "TracedOp"]
+__all__ = ["LayerCost", "StepTrace", "TracedOp"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,3 +41,21 @@ class StepTrace(Protocol):
     def ops(self, samples: int) -> list[TracedOp]:
         """The ops in order, with the bytes they make on this many samples."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCost:
+    """What one layer, in the order in which they run, costs to keep and to run again.
+
+    Attributes:
+        name: The layer's name.
+        kept_bytes: What is kept of it for its gradient.
+        incoming_bytes: What comes in to it and to all after it from those before: what a block
+            that begins here has to keep.
+        work: The time to run it again, in any unit.
+    """
+
+    name: str
+    kept_bytes: int
+    incoming_bytes: int
+    work: float

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import emit
-from legroom.core.traces import StepTrace
+from legroom.core.traces import LayerCost, StepTrace
 from legroom.guard import wording
+from legroom.guard.leaner import Leaner
 from legroom.guard.options import GuardOptions
 from legroom.guard.policy import SliceSearch
 from legroom.predict.needs import StepNeeds
@@ -53,6 +54,14 @@ class BackendStep(Protocol):
         """What a step on this batch runs."""
         ...
 
+    def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
+        """What layers keep for their gradients, in order, and whether neighbours form blocks."""
+        ...
+
+    def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
+        """Compute these blocks of layers again from now on, instead of keeping them."""
+        ...
+
     def is_oom(self, error: BaseException) -> bool:
         """Whether an error means that memory ran out."""
         ...
@@ -86,6 +95,7 @@ class GuardedStep:
         self._search = SliceSearch(fixed=options.slice_size)
         self._budget: int | None = None
         self._needs: StepNeeds | None = None
+        self._leaner = Leaner(step)
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
@@ -189,6 +199,8 @@ class GuardedStep:
             self._predict(data, samples, free)
         size = self._search.propose(samples, free)
         if size < samples and not self._may_slice(data):
+            if free is not None and self._needs is not None and self._needs(samples) > free:
+                self._recompute(data, samples, self._needs(samples) - free)
             size = samples
         before = self._current.get(samples)
         self._current[samples] = size
@@ -238,6 +250,29 @@ class GuardedStep:
         rules = self._step.rules(data)
         same = rules.refusal is None and not rules.coupled and rules.unverified is None
         self._search.doubt = _CAUTIOUS if same else _BOLD
+
+    def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
+        """Where slices may not be: keep less for the gradients, and compute it again."""
+        blocks = self._leaner.next_blocks(data, missing)
+        if not blocks:
+            return False
+        self._step.recompute(blocks)
+        # What was seen and predicted was another step.
+        self._search = SliceSearch()
+        self._needs = None
+        self._measured.clear()
+        emit(
+            "plan",
+            wording.recomputing(self._subject, samples, blocks),
+            subject=self._subject,
+            batch_size=samples,
+            slice_size=samples,
+            slices=1,
+            recompute=[list(block) for block in blocks],
+            reason="recompute",
+            budget_bytes=self._budget,
+        )
+        return True
 
     def _may_slice(self, data: Any) -> bool:
         """Whether slicing is possible and allowed; says once what it changes."""
@@ -289,6 +324,10 @@ class GuardedStep:
             raise self._does_not_fit(data, 1, in_use)
         rules = self._step.rules(data)
         if rules.refusal is not None or (rules.coupled and self._options.exact):
+            if self._recompute(data, samples, None):
+                text = wording.repeated_leaner(self._subject, place, needed, samples)
+                emit("oom", text, **event)
+                return
             emit("oom", wording.ran_out(place, needed), **event)
             reason = rules.refusal or wording.coupling(rules.coupled)
             raise self._cannot_slice(samples, reason, place, needed, exact=rules.refusal is None)

@@ -14,7 +14,9 @@ __all__ = [
     "grown",
     "planned",
     "ran_out",
+    "recomputing",
     "repeated",
+    "repeated_leaner",
     "slices_change",
     "slices_of",
     "unverified",
@@ -72,6 +74,22 @@ def slices_change(names: Sequence[str]) -> str:
 def exact_refuses(subject: str, names: Sequence[str]) -> str:
     """Why an exact run stays whole."""
     return f"{coupling(names)}: with exact=True the {subject} runs whole"
+
+
+def recomputing(subject: str, samples: int, blocks: Sequence[Sequence[str]]) -> str:
+    """How a step that must run whole is made to fit."""
+    count = sum(len(block) for block in blocks)
+    layers = "1 layer is" if count == 1 else f"{count} layers are"
+    return (
+        f"{subject} {samples} runs whole, and {layers} computed again for the gradients instead of "
+        "being kept: the same result in less memory, and a slower step"
+    )
+
+
+def repeated_leaner(subject: str, place: str | None, needed: int | None, samples: int) -> str:
+    """After a failure that is answered by recomputing."""
+    where = ran_out(place, needed)
+    return f"{where}: {subject} {samples} is repeated with less kept for gradients, nothing lost"
 
 
 def whole_because(subject: str, reason: str) -> str:

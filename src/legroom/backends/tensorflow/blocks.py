@@ -19,7 +19,14 @@ from keras.src.models.functional import Functional
 from legroom.backends.tensorflow.recompute import run_recomputed
 from legroom.core.errors import UnsupportedModel
 
-__all__ = ["block_order", "keep_everything", "recompute_blocks"]
+__all__ = [
+    "block_order",
+    "functional_parts",
+    "keep_everything",
+    "recompute_blocks",
+    "run_nodes",
+    "runs_of",
+]
 
 _OURS = "_legroom_recomputes"
 
@@ -30,7 +37,7 @@ def block_order(model: Any) -> list[list[str]]:
     Returns:
         One list for each chain of neighbours: blocks are made of neighbours of one chain.
     """
-    chains = [[node.operation.name for node in _nodes(part)] for part in _functional_parts(model)]
+    chains = [[node.operation.name for node in runs_of(part)] for part in functional_parts(model)]
     if chains:
         return chains
     return [[layer.name] for layer in model._flatten_layers(recursive=False, include_self=False)]
@@ -38,6 +45,8 @@ def block_order(model: Any) -> list[list[str]]:
 
 def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
     """Recompute these blocks of a model from now on, instead of keeping what they compute.
+
+    What was traced before stays as it is: the caller makes the model's functions anew.
 
     Args:
         model: The model, built.
@@ -49,8 +58,8 @@ def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
     keep_everything(model)
     block_of = {name: number for number, block in enumerate(blocks) for name in block}
     missing = set(block_of)
-    for part in _functional_parts(model):
-        names = {node.operation.name for node in _nodes(part)}
+    for part in functional_parts(model):
+        names = {node.operation.name for node in runs_of(part)}
         if names & set(block_of):
             missing -= names
             run = functools.partial(_run_in_blocks, part, block_of, _compiles(model))
@@ -66,20 +75,18 @@ def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
         raise UnsupportedModel(
             f"The model {model.name} has no layer of that name. Received: {sorted(missing)}"
         )
-    model.train_function = None
 
 
 def keep_everything(model: Any) -> None:
     """Recompute nothing any more."""
-    for part in {id(x): x for x in [*model._flatten_layers(), *_functional_parts(model)]}.values():
+    for part in {id(x): x for x in [*model._flatten_layers(), *functional_parts(model)]}.values():
         ours = vars(part).get(_OURS)
         if ours is not None:
             object.__delattr__(part, ours)
             object.__delattr__(part, _OURS)
-    model.train_function = None
 
 
-def _functional_parts(model: Any) -> list[Any]:
+def functional_parts(model: Any) -> list[Any]:
     """The models, in a model and including it, that run their layers one after the other."""
     parts = {}
     for part in model._flatten_layers():
@@ -90,7 +97,7 @@ def _functional_parts(model: Any) -> list[Any]:
     return list(parts.values())
 
 
-def _nodes(functional: Any) -> list[Any]:
+def runs_of(functional: Any) -> list[Any]:
     """A functional model's calls of its layers, in the order in which Keras runs them."""
     by_depth = functional._nodes_by_depth
     return [
@@ -119,10 +126,10 @@ def _run_in_blocks(
         run = type(functional)._run_through_graph
         return run(functional, inputs, operation_fn, call_fn)
     tensors: dict[int, Any] = dict(zip([id(x) for x in functional.inputs], flat, strict=True))
-    segments = _segments(_nodes(functional), block_of)
+    segments = _segments(runs_of(functional), block_of)
     for k, (recomputed, nodes) in enumerate(segments):
         if not recomputed:
-            _run_nodes(nodes, tensors, operation_fn)
+            run_nodes(nodes, tensors, operation_fn)
             continue
         made = {id(x) for node in nodes for x in node.outputs}
         needed = {id(x) for node in nodes for x in node.input_tensors} - made
@@ -137,7 +144,7 @@ def _run_in_blocks(
             given: Any = given,
         ) -> list[Any]:
             inner = dict(zip(taken, values, strict=True))
-            _run_nodes(nodes, inner, operation_fn)
+            run_nodes(nodes, inner, operation_fn)
             return [inner[key] for key in given]
 
         layers = [n.operation for n in nodes if isinstance(n.operation, keras.layers.Layer)]
@@ -161,7 +168,8 @@ def _segments(nodes: Sequence[Any], block_of: dict[str, int]) -> list[tuple[bool
     return segments
 
 
-def _run_nodes(nodes: Sequence[Any], tensors: dict[int, Any], operation_fn: Any) -> None:
+def run_nodes(nodes: Sequence[Any], tensors: dict[int, Any], operation_fn: Any) -> None:
+    """Call layers one after the other; `tensors` has what they take, and gets what they give."""
     for node in nodes:
         args, kwargs = node.arguments.fill_in(tensors)
         outputs = operation_fn(node.operation)(*args, **kwargs)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import tree
 
 from legroom.backends.tensorflow import batch, oom, pool
+from legroom.backends.tensorflow.blocks import recompute_blocks
+from legroom.backends.tensorflow.layer_costs import layer_costs
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
@@ -15,6 +19,7 @@ from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.whole import WholeStep
 from legroom.core.errors import LegroomError
+from legroom.core.traces import LayerCost
 from legroom.messages.ops import layer_of_op, match_layer
 
 __all__ = ["Step"]
@@ -88,6 +93,21 @@ class Step:
         if samples is None:
             return []
         return [GraphTrace(graph, samples) for graph in self._whole.prepare(data)]
+
+    def layer_costs(self, data: Any) -> tuple[list[LayerCost], bool]:
+        """What the model's layers keep for their gradients; none where there is no model."""
+        if self._model is None or not self._traits.trains:
+            return [], False
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        try:
+            return layer_costs(self._model, batch.as_tensors(inputs))
+        except (TypeError, ValueError, AttributeError, NotImplementedError):
+            return [], False  # a model that can't be called on its inputs alone
+
+    def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
+        """From now on, compute these blocks of layers again instead of keeping them."""
+        recompute_blocks(self._model, blocks)
+        self._whole = WholeStep(self._traits)
 
     @staticmethod
     def is_oom(error: BaseException) -> bool:

@@ -1,0 +1,185 @@
+"""What each layer of a model keeps for its gradient, and what running it again would cost.
+
+Read off a trace of the model's forward and backward pass: an op belongs to the layer during whose
+call it was traced, and a tensor is kept if an op of the backward pass reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.tensorflow.blocks import functional_parts, run_nodes, runs_of
+from legroom.backends.tensorflow.shadow import shadowed
+from legroom.backends.tensorflow.traits import own_function
+from legroom.core.traces import LayerCost
+
+__all__ = ["layer_costs"]
+
+# Ops whose output is their input's memory, or nothing that a step has to hold.
+_PASS_ON = {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient",
+            "PreventGradient", "EnsureShape"}  # fmt: skip
+_FREE = {"Placeholder", "Const", "ReadVariableOp", "VarHandleOp", "Shape", "NoOp"}
+# Floating-point operations that take as long as one byte takes to be read or written.
+_OPERATIONS_PER_BYTE = 12
+
+
+def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
+    """The layers of a model in the order in which they run; of several models, the largest's.
+
+    Args:
+        model: The model, built.
+        inputs: A batch of its inputs: arrays, tensors or their specs. Nothing is run on it.
+
+    Returns:
+        The layers, and whether neighbours can be joined to a block; else each is one by itself.
+    """
+    parts = functional_parts(model)
+    spans: dict[int, list[_Span]] = {}
+
+    def forward_and_backward(x: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        with tf.GradientTape() as tape:
+            with _watching(model, parts, spans):
+                outputs = model(x, training=True)
+            floats = [y for y in tree.flatten(outputs) if y.dtype.is_floating]
+            total = [tf.reduce_sum(tf.cast(y, tf.float32)) for y in [*floats, *model.losses]]
+        graph.legroom_forward = len(graph.get_operations())
+        weights = [v._value for v in model.trainable_variables]
+        return tape.gradient(total, weights)
+
+    function = own_function(forward_and_backward, None)
+    graph = function.get_concrete_function(tree.map_structure(_spec, inputs)).graph
+    kept = _kept_by_place(graph, graph.legroom_forward)
+    ops = graph.get_operations()
+    rows = [
+        [
+            LayerCost(
+                span.name,
+                sum(kept[span.start : span.stop]),
+                span.incoming,
+                sum(_work(op) for op in ops[span.start : span.stop]),
+            )
+            for span in found
+        ]
+        for found in spans.values()
+    ]
+    most = max(rows, key=lambda row: sum(cost.kept_bytes for cost in row), default=[])
+    return most, bool(parts)
+
+
+class _Span:
+    """The ops that were traced during one layer's call."""
+
+    def __init__(self, name: str, start: int, stop: int, incoming: int) -> None:
+        self.name, self.start, self.stop, self.incoming = name, start, stop, incoming
+
+
+@contextlib.contextmanager
+def _watching(model: Any, parts: Sequence[Any], spans: dict[int, list[_Span]]) -> Iterator[None]:
+    """Note during which layer's call ops are traced."""
+    with contextlib.ExitStack() as hooks:
+        for part in parts:
+            found = spans.setdefault(id(part), [])
+            found.clear()
+            run = _watched_run(part, found)
+            hooks.enter_context(shadowed(part, "_run_through_graph", run))
+        if not parts:
+            found = spans.setdefault(id(model), [])
+            found.clear()
+            for layer in model._flatten_layers(recursive=False, include_self=False):
+                hooks.enter_context(shadowed(layer, "call", _watched_call(layer, found)))
+        yield
+
+
+def _watched_run(part: Any, found: list[_Span]) -> Callable[..., Any]:
+    def run(inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        tensors = dict(zip([id(x) for x in part.inputs], tree.flatten(inputs), strict=True))
+        nodes = runs_of(part)
+        for k, node in enumerate(nodes):
+            later = {id(x) for other in nodes[k:] for x in other.input_tensors}
+            incoming = sum(_bytes(x) for key, x in tensors.items() if key in later)
+            start = _count()
+            run_nodes([node], tensors, operation_fn)
+            found.append(_Span(node.operation.name, start, _count(), incoming))
+        outputs = [tensors[id(x)] for x in part.outputs]
+        return tree.pack_sequence_as(part._outputs_struct, outputs)
+
+    return run
+
+
+def _watched_call(layer: Any, found: list[_Span]) -> Callable[..., Any]:
+    original = layer.call
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = _count()
+        outputs = original(*args, **kwargs)
+        incoming = sum(_bytes(x) for x in tree.flatten((args, kwargs)) if tf.is_tensor(x))
+        found.append(_Span(layer.name, start, _count(), incoming))
+        return outputs
+
+    return call
+
+
+def _count() -> int:
+    return len(tf.compat.v1.get_default_graph().get_operations())
+
+
+def _kept_by_place(graph: Any, forward: int) -> list[int]:
+    """For each op, in order, the bytes it makes that the backward pass reads."""
+    ops = graph.get_operations()
+    place = {op.name: i for i, op in enumerate(ops)}
+    kept = [0] * len(ops)
+    seen = set()
+    for op in ops[forward:]:
+        for tensor in op.inputs:
+            while tensor.op.type in _PASS_ON and tensor.op.inputs:
+                tensor = tensor.op.inputs[min(tensor.value_index, len(tensor.op.inputs) - 1)]
+            at = place[tensor.op.name]
+            if at < forward and tensor.name not in seen and tensor.op.type not in _FREE:
+                seen.add(tensor.name)
+                kept[at] += _bytes(tensor)
+    return kept
+
+
+def _work(op: Any) -> float:
+    """The time an op takes, in bytes read and written."""
+    if op.type in _PASS_ON or op.type in _FREE:
+        return 0.0
+    moved = sum(_bytes(x) for x in [*op.inputs, *op.outputs])
+    if not op.outputs:
+        return 0.0
+    made = _entries(op.outputs[0])
+    operations = 0
+    if op.type in ("Conv2D", "DepthwiseConv2dNative", "Conv3D") and op.inputs[1].shape.rank:
+        filters = op.inputs[1].shape
+        depth = -1 if op.type != "DepthwiseConv2dNative" else -2
+        operations = 2 * made * _entries(op.inputs[1]) // max(1, filters[depth] or 1)
+    elif op.type in ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "_FusedMatMul"):
+        inner = _entries(op.inputs[0]) * _entries(op.inputs[1]) / max(1, made)
+        operations = int(2 * made * math.sqrt(max(1.0, inner)))
+    elif op.type in ("While", "StatelessWhile"):
+        return 20.0 * moved  # a step for each entry of a sequence: long, and mostly overhead
+    return moved + operations / _OPERATIONS_PER_BYTE
+
+
+def _entries(tensor: Any) -> int:
+    return math.prod(length or 1 for length in tensor.shape) if tensor.shape.rank else 1
+
+
+def _bytes(tensor: Any) -> int:
+    if tensor.dtype in (tf.resource, tf.variant, tf.string) or tensor.shape.rank is None:
+        return 0
+    return _entries(tensor) * tensor.dtype.size
+
+
+def _spec(x: Any) -> Any:
+    if isinstance(x, keras.KerasTensor):
+        return tf.TensorSpec(x.shape, x.dtype)
+    return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))

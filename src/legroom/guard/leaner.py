@@ -1,0 +1,64 @@
+"""What to recompute next, when a step has to run whole and does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from legroom.core.traces import LayerCost
+from legroom.plan.blocks import choose_blocks, leanest_blocks
+
+__all__ = ["Leaner"]
+
+# Of what a prediction says is missing, so much more is saved: it is not that sure.
+_MARGIN = 1.3
+# Without a prediction: the share of what is kept for gradients that may stay, at each attempt.
+_SHARES = (0.5, 0.3)
+
+
+class _Step(Protocol):
+    def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
+        """What layers keep for their gradients, in order, and whether neighbours form blocks."""
+        ...
+
+
+class Leaner:
+    """Chooses blocks of layers to recompute, more with every attempt.
+
+    Args:
+        step: The step that does not fit.
+    """
+
+    def __init__(self, step: _Step) -> None:
+        self._step = step
+        self._costs: Sequence[LayerCost] | None = None
+        self._longest = 1
+        self._held: int | None = None
+
+    def next_blocks(self, data: Any, missing: int | None) -> list[list[str]]:
+        """Blocks that hold less than those before; none where nothing is left to save.
+
+        Args:
+            data: The batch.
+            missing: The bytes that are missing, as predicted; None after it ran out.
+        """
+        if self._costs is None:
+            self._costs, joins = self._step.layer_costs(data)
+            self._longest = 96 if joins else 1
+            self._held = sum(cost.kept_bytes for cost in self._costs)
+        if not self._held:
+            return []
+        budgets = [int(self._held * share) for share in _SHARES]
+        if missing is not None:
+            budgets = [self._held - int(missing * _MARGIN)]
+        for budget in budgets:
+            chosen = choose_blocks(self._costs, budget, self._longest) if budget > 0 else None
+            if chosen:
+                self._held = budget
+                return self._named(chosen)
+        self._held = 0  # nothing leaner comes after this
+        return self._named(leanest_blocks(self._costs, self._longest))
+
+    def _named(self, blocks: Sequence[tuple[int, int]]) -> list[list[str]]:
+        assert self._costs is not None
+        return [[cost.name for cost in self._costs[start:stop]] for start, stop in blocks]

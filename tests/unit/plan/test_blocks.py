@@ -1,0 +1,74 @@
+"""The choice of what to recompute, against every choice there is."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legroom.core.traces import LayerCost
+from legroom.plan.blocks import choose_blocks, held_bytes, leanest_blocks
+
+COSTS = st.lists(
+    st.builds(
+        LayerCost,
+        name=st.just("layer"),
+        kept_bytes=st.integers(0, 200),
+        incoming_bytes=st.integers(1, 60),
+        work=st.floats(0.1, 5.0),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def every_choice(count):
+    """All ways to put neighbours in blocks."""
+    for marks in itertools.product((0, 1, 2), repeat=count):  # kept, first of a block, further on
+        blocks = []
+        for i, mark in enumerate(marks):
+            if mark == 1:
+                blocks.append([i, i + 1])
+            elif mark == 2:
+                if not blocks or blocks[-1][1] != i:
+                    break
+                blocks[-1][1] = i + 1
+        else:
+            yield [tuple(block) for block in blocks]
+
+
+def work(costs, blocks):
+    """The work done twice."""
+    return sum(costs[i].work for start, stop in blocks for i in range(start, stop))
+
+
+@given(COSTS, st.floats(0.2, 1.0))
+def test_no_choice_that_fits_is_much_cheaper(costs, part):
+    budget = int(sum(cost.kept_bytes for cost in costs) * part)
+    chosen = choose_blocks(costs, budget)
+    # Bytes are rounded and not every size of the largest block is tried: a tenth is the price.
+    fitting = [b for b in every_choice(len(costs)) if held_bytes(costs, b) <= budget * 0.9 - 12]
+    if chosen is None:
+        assert not fitting
+        return
+    assert held_bytes(costs, chosen) <= budget
+    if fitting:
+        assert work(costs, chosen) <= min(work(costs, blocks) for blocks in fitting) + 1e-9
+
+
+def test_nothing_is_recomputed_where_all_fits():
+    assert choose_blocks([LayerCost("a", 100, 10, 1.0)] * 4, 400) == []
+
+
+def test_a_long_row_needs_about_its_root():
+    costs = [LayerCost(f"layer{i}", 100, 100, 1.0) for i in range(64)]
+    blocks = leanest_blocks(costs)
+    assert held_bytes(costs, blocks) <= 100 * 2.2 * 8  # 2 √n, where all of n was
+
+
+def test_cheap_layers_are_recomputed_first():
+    costs = [LayerCost(f"layer{i}", 100, 10, 10.0 if i % 2 else 0.1) for i in range(8)]
+    blocks = choose_blocks(costs, 560)
+    assert blocks is not None
+    assert all(stop - start == 1 and start % 2 == 0 for start, stop in blocks)
