@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from legroom.guard import fit, guard, install, limit, step
-    from legroom.report.explain import Diagnosis, explain
+    from legroom.predict.explain import explain
+    from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
 
     __version__: str
@@ -56,7 +57,7 @@ _HOMES = {
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
-    "explain": "legroom.report.explain",
+    "explain": "legroom.predict.explain",
     "fit": "legroom.guard",
     "guard": "legroom.guard",
     "install": "legroom.guard",

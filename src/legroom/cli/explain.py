@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import BinaryIO
 
     from legroom.messages import Diagnosis
+    from legroom.messages.layers import LayerFacts
+    from legroom.messages.model import Advice, ModelAtHand
 
 __all__ = ["explain"]
 
@@ -26,6 +32,24 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M.KERAS",
+            help="The model that was trained, as `model.save` wrote it: the failing op is tied to "
+            "its layer, and what each remedy saves is predicted.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The batch the model was trained with, where the log does not tell.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the diagnosis as one JSON document.")
     ] = False,
@@ -34,15 +58,19 @@ def explain(
 
     Reads what TensorFlow, Keras, JAX, PyTorch, NumPy or the kernel wrote when memory ran out,
     in logs of any length: `legroom explain train.log`, `python train.py 2>&1 | legroom explain -`.
+
+    Exits with 0 when the question was answered, whatever the answer; 1 if a file can't be read;
+    2 if it is none; 130 after Ctrl-C, with the answer to what came before it.
     """
     import sys
 
+    at_hand = _model_at_hand(model, batch_size)
     if file not in (None, "-"):
-        diagnosis, interrupted = _read_file(str(file))
+        diagnosis, interrupted = _read_file(str(file), at_hand)
     elif sys.stdin is None or (file is None and sys.stdin.isatty()):
         raise typer.BadParameter(f"Nothing to read. {_EXPECTED}", param_hint="FILE")
     else:
-        diagnosis, interrupted = _read(sys.stdin.buffer, "-", notebook=None)
+        diagnosis, interrupted = _read(sys.stdin.buffer, "-", at_hand, notebook=None)
     if as_json:
         typer.echo(diagnosis.to_json(indent=1))
     else:
@@ -55,7 +83,87 @@ def explain(
         raise typer.Exit(_INTERRUPTED)
 
 
-def _read_file(name: str) -> tuple[Diagnosis, bool]:
+def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | None:
+    """The model that the user named. Keras is imported when, and if, a failure asks for it."""
+    from pathlib import Path
+
+    if name is None:
+        if batch_size is not None:
+            raise typer.BadParameter("It goes with --model.", param_hint="--batch-size")
+        return None
+    path = Path(name)
+    if not path.is_file():
+        what = "A directory is no saved model." if path.is_dir() else "There is no such file."
+        raise typer.BadParameter(
+            f'{what} Expected a file that model.save("m.keras") wrote. Received: {name!r}',
+            param_hint="--model",
+        )
+    from legroom.backends.tensorflow.model_file import read_config
+
+    try:
+        read_config(path)  # a file that is none is said before a long log is read
+    except OSError as error:
+        raise _unreadable(name, error) from error
+    return _SavedModel(path, batch_size)
+
+
+class _SavedModel:
+    """A saved model that is read on first use: importing TensorFlow takes seconds."""
+
+    def __init__(self, path: Path, batch_size: int | None) -> None:
+        self._path = path
+        self.title = path.name
+        self.batch_size = batch_size
+
+    @functools.cached_property
+    def _model(self) -> ModelAtHand:
+        import os
+
+        # To be looked at, not run: on whatever this machine has, without its GPU, and with
+        # TensorFlow, whose tracing it is.
+        os.environ.update(
+            CUDA_VISIBLE_DEVICES="-1", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3"
+        )
+        with _silence():
+            try:
+                from legroom.predict.leaner import read_model_file
+
+                return read_model_file(self._path, self.batch_size)
+            except ImportError as error:
+                from legroom.core.errors import LegroomError
+
+                raise LegroomError(
+                    f"--model needs Keras and TensorFlow, and here they can't be imported: {error}"
+                ) from error
+
+    @property
+    def layers(self) -> Sequence[LayerFacts]:
+        return self._model.layers
+
+    def advise(self, batch: int | None, limit_bytes: int | None, device: str | None) -> Advice:
+        with _silence():
+            return self._model.advise(batch, limit_bytes, device)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what TensorFlow's C++ code says about this machine out of the answer."""
+    import os
+    import sys
+
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _read_file(name: str, model: ModelAtHand | None) -> tuple[Diagnosis, bool]:
     from pathlib import Path
 
     path = Path(name)
@@ -69,18 +177,20 @@ def _read_file(name: str) -> tuple[Diagnosis, bool]:
         )
     try:
         with path.open("rb") as stream:
-            return _read(stream, name, notebook=True if path.suffix == ".ipynb" else None)
+            return _read(stream, name, model, notebook=True if path.suffix == ".ipynb" else None)
     except OSError as error:
         raise _unreadable(name, error) from error
 
 
-def _read(stream: BinaryIO, name: str, *, notebook: bool | None) -> tuple[Diagnosis, bool]:
+def _read(
+    stream: BinaryIO, name: str, model: ModelAtHand | None, *, notebook: bool | None
+) -> tuple[Diagnosis, bool]:
     from legroom.messages.explain import diagnose_reader
     from legroom.messages.reader import Reader
 
     reader = Reader(stream, notebook=notebook)
     try:
-        return diagnose_reader(reader), reader.interrupted
+        return diagnose_reader(reader, model), reader.interrupted
     except OSError as error:
         raise _unreadable(name, error) from error
 

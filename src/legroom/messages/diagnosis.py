@@ -19,6 +19,7 @@ class Remedy(Record):
         code: A line or two of Python, if that is how it is done.
         bytes_saved: What it saves at least, as far as the text tells; None where it does not.
         exact: Whether the training stays the same training.
+        predicted: Whether the saving was predicted from the model instead of read from the text.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Remedy(Record):
     code: str | None = None
     bytes_saved: int | None = None
     exact: bool = True
+    predicted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from legroom.messages.case import Case, judge
 from legroom.messages.collector import Collector
 from legroom.messages.diagnosis import Diagnosis
 from legroom.messages.exceptions import chain_text
+from legroom.messages.model import ModelAtHand, tie
 from legroom.messages.reader import Reader
 from legroom.messages.remedies import propose
 from legroom.messages.scan import Scanner
@@ -37,30 +38,34 @@ _COMPARED = (
 _BROKEN = re.compile(r"[ \t]{0,8}\r?\n[ \t]{0,8}")
 
 
-def explain(subject: BaseException | str | bytes | os.PathLike[str]) -> Diagnosis:
+def explain(
+    subject: BaseException | str | bytes | os.PathLike[str], model: ModelAtHand | None = None
+) -> Diagnosis:
     """Say what an exception, a message or a log means: what ran out, why, and what to do.
 
     Args:
         subject: The exception that was caught, the text of a message or of a whole log, or the
             path of a log or notebook as a ``pathlib.Path``.
+        model: The model that was trained, as a backend read it, where it is at hand.
 
     Returns:
         A :class:`Diagnosis`. It shows itself in a notebook and with ``rich.print``.
     """
     if isinstance(subject, BaseException):
-        return diagnose_exception(subject)
+        return diagnose_exception(subject, model)
     if isinstance(subject, (str, bytes, bytearray)):
-        return diagnose_text(subject)
+        return diagnose_text(subject, model)
     if isinstance(subject, os.PathLike):
         path = Path(subject)
         with path.open("rb") as stream:
-            return diagnose_stream(stream, notebook=path.suffix == ".ipynb" or None)
+            reader = Reader(stream, notebook=path.suffix == ".ipynb" or None)
+            return diagnose_reader(reader, model)
     raise TypeError(
         f"explain() takes an exception, a text or a path. Received: {type(subject).__name__}"
     )
 
 
-def diagnose_text(text: str | bytes | bytearray) -> Diagnosis:
+def diagnose_text(text: str | bytes | bytearray, model: ModelAtHand | None = None) -> Diagnosis:
     """Diagnose a message, or a log that is in memory already."""
     if isinstance(text, str):
         text = text.encode("utf-8", "replace")
@@ -73,7 +78,7 @@ def diagnose_text(text: str | bytes | bytearray) -> Diagnosis:
             if _tells_more(again, case):
                 case = again
                 break
-    return _diagnosis(case)
+    return _diagnosis(case, model)
 
 
 def _tells_more(mended: Case, case: Case) -> bool:
@@ -96,14 +101,14 @@ def diagnose_stream(stream: BinaryIO, *, notebook: bool | None = None) -> Diagno
     return diagnose_reader(Reader(stream, notebook=notebook))
 
 
-def diagnose_reader(reader: Reader) -> Diagnosis:
+def diagnose_reader(reader: Reader, model: ModelAtHand | None = None) -> Diagnosis:
     """Diagnose what a reader gives, for callers who ask it afterwards how the reading ended."""
-    return _diagnosis(_case(reader))
+    return _diagnosis(_case(reader), model)
 
 
-def diagnose_exception(error: BaseException) -> Diagnosis:
+def diagnose_exception(error: BaseException, model: ModelAtHand | None = None) -> Diagnosis:
     """Diagnose an exception with its causes. Needs none of the frameworks."""
-    return diagnose_text(chain_text(error))
+    return diagnose_text(chain_text(error), model)
 
 
 def translate(error: BaseException) -> OutOfMemory | None:
@@ -126,8 +131,16 @@ def _case(reader: Reader) -> Case:
     return judge(seen)
 
 
-def _diagnosis(case: Case) -> Diagnosis:
+def _diagnosis(case: Case, model: ModelAtHand | None) -> Diagnosis:
     facts, cause = case.facts, case.cause
+    bond, advice = None, None
+    if model is not None and case.is_oom and case.fatal and cause is not None:
+        bond = tie(case, model)
+        if bond.layer is not None:
+            facts.layer = bond.layer.name
+        # An array of NumPy's is data, not the model's; and of another model nothing is known.
+        if bond.missing is None and facts.framework != "numpy":
+            advice = model.advise(bond.batch, facts.limit_bytes, facts.device)
     fields: dict[str, Any] = {
         name: getattr(facts, name)
         for name in (
@@ -140,8 +153,8 @@ def _diagnosis(case: Case) -> Diagnosis:
         fatal=case.fatal,
         fragmented=case.fragmented,
         growth=case.growth,
-        story=tell(case),
-        remedies=propose(case),
+        story=tell(case, bond, advice),
+        remedies=propose(case, advice),
         finding=cause.finding if cause else None,
         failures=case.failures,
         first_cause=cause.text if cause else None,

@@ -1,7 +1,7 @@
 """Remedies: what to do about a case, the most useful first.
 
 Pure functions. Savings are those that the text itself allows to work out: halving a batch halves
-the tensor that failed, so at least that much. With the model at hand the planner knows better.
+the tensor that failed, so at least that much. With the model at hand they are predicted instead.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes
 from legroom.messages.case import Case
 from legroom.messages.diagnosis import Remedy
+from legroom.messages.model import Advice
 from legroom.messages.ops import role_of_op
 from legroom.messages.sizes import dtype_bytes
 
 __all__ = ["propose"]
 
-_MOST = 5
+_MOST = 7
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
 
 
-def propose(case: Case) -> tuple[Remedy, ...]:
-    """What to do, ranked: the cause itself first, then by what it saves."""
+def propose(case: Case, advice: Advice | None = None) -> tuple[Remedy, ...]:
+    """What to do, ranked: the cause itself first, then by what it saves.
+
+    Args:
+        case: The case.
+        advice: What was predicted with the model at hand. It takes the place of what the text
+            alone allows to say.
+    """
     if case.cause is None:
         return ()
     first = list(_for_the_cause(case))
@@ -34,8 +41,11 @@ def propose(case: Case) -> tuple[Remedy, ...]:
             then = list(_on_the_host(case))
         elif case.facts.where != "disk":
             then = list(_on_a_device(case))
-    # Where two save the same, the one that keeps the training as it is comes first.
-    then.sort(key=lambda one: (-(one.bytes_saved or 0), not one.exact))
+    if then and advice is not None and advice.remedies:
+        # A process that was killed may have held the model's memory or something else's.
+        then = [*advice.remedies, *(then if case.cause.pattern.kind == "death" else ())]
+    # Where two save about the same, the one that keeps the training as it is comes first.
+    then.sort(key=lambda one: (-(one.bytes_saved or 0) * (1.1 if one.exact else 1), not one.exact))
     unique = {(one.text, one.command, one.code): one for one in (*first, *then)}
     return tuple(unique.values())[:_MOST]
 

@@ -13,6 +13,7 @@ from legroom.messages.case import Case
 from legroom.messages.facts import Facts
 from legroom.messages.incident import Incident
 from legroom.messages.meanings import MEANINGS
+from legroom.messages.model import Advice, Tie
 from legroom.messages.ops import role_of_op
 from legroom.messages.sizes import tensor_bytes
 
@@ -33,14 +34,22 @@ _ROLES = {
 }
 
 
-def tell(case: Case) -> str:
-    """The whole story, one sentence a line."""
+def tell(case: Case, bond: Tie | None = None, advice: Advice | None = None) -> str:
+    """The whole story, one sentence a line.
+
+    Args:
+        case: The case.
+        bond: How it hangs together with the model, where that is at hand.
+        advice: What was predicted of the model.
+    """
     if case.cause is None:
         return "Nothing in this text says that memory ran out."
     parts = (
         _what(case),
-        _why_so_large(case),
+        _why_so_large(case, bond),
+        _which_model(bond),
         _what_was_there(case),
+        advice.sentence if advice else None,
         _what_held_it(case),
         _cut_up(case),
         _growing(case),
@@ -137,7 +146,18 @@ def _asker(facts: Facts) -> str:
     return f"{kind} in {role}" if role else kind
 
 
-def _why_so_large(case: Case) -> str | None:
+def _which_model(bond: Tie | None) -> str | None:
+    if bond is None:
+        return None
+    if bond.missing is not None:
+        sentence = f"{bond.title} has no layer {bond.missing}, so nothing is predicted from it"
+        if bond.alike is None:
+            return f"{sentence}: is it the model that was trained?"
+        return f"{sentence}; its layer {bond.alike.name} has a tensor of this shape."
+    return None
+
+
+def _why_so_large(case: Case, bond: Tie | None) -> str | None:
     facts, cause = case.facts, case.cause
     if not case.is_oom or cause is None:
         return None
@@ -158,6 +178,11 @@ def _why_so_large(case: Case) -> str | None:
     if sum_ is None:
         return None
     sentence = f"That is {sum_}{whose}"
+    if bond is not None and bond.tensor is not None:
+        tensor = bond.tensor
+        pairs = ", ".join(f"{name} {n}" for name, n in zip(tensor.axes, shape, strict=True))
+        layer = tensor.layer
+        return f"{sentence}: {pairs}, the {tensor.what} of {layer.name} ({layer.kind})."
     names = axes(shape, facts.data_format)
     if names:
         pairs = ", ".join(f"{name} {length}" for name, length in zip(names, shape, strict=True))

@@ -60,7 +60,7 @@ class DiagnosisView:
             yield from _wrapped(sentence, width, "  ", "  ")
         if diagnosis.remedies:
             yield Text("What to do", style="bold")
-        for number, remedy in enumerate(diagnosis.remedies[:_MOST_REMEDIES], start=1):
+        for number, remedy in enumerate(_shown(diagnosis.remedies), start=1):
             action, note = clean_line(remedy.command or remedy.code or ""), _note(remedy)
             beside = bool(action) and len(f"     {action}  # {note}") <= width
             words = remedy.text if beside or not note else f"{remedy.text} ({note})"
@@ -99,8 +99,17 @@ def _item(remedy: Remedy) -> str:
     return f"<li>{escape(remedy.text)}{note}{code}</li>"
 
 
+def _shown(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    """Those that help most; all of them where somebody asked what each one saves."""
+    predicted = any(remedy.predicted for remedy in remedies)
+    return remedies if predicted else remedies[:_MOST_REMEDIES]
+
+
 def _note(remedy: Remedy) -> str:
-    saved = f"saves {format_bytes(remedy.bytes_saved)} or more" if remedy.bytes_saved else ""
+    saved = ""
+    if remedy.bytes_saved:
+        size = format_bytes(remedy.bytes_saved)
+        saved = f"saves about {size}" if remedy.predicted else f"saves {size} or more"
     other = "" if remedy.exact else "another training"
     return ", ".join(part for part in (saved, other) if part)
 

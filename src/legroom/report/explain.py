@@ -1,7 +1,7 @@
-"""``legroom.explain`` as users get it: with a result that shows itself.
+"""A diagnosis that shows itself.
 
-Reading messages is a floor below showing them. Whoever takes ``explain`` from here has the
-renderers registered that a diagnosis asks for; rich is loaded when one is shown.
+Reading messages is a floor below showing them. Whoever takes ``Diagnosis`` from here has the
+renderers registered that it asks for; rich is loaded when one is shown.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.core.records import register_renderer
-from legroom.messages import Diagnosis, explain
+from legroom.messages import Diagnosis
 
-__all__ = ["Diagnosis", "explain"]
+__all__ = ["Diagnosis"]
 
 
 def _in_terminal(diagnosis: Diagnosis) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from legroom.core.errors import CannotFit
     from legroom.supervise.options import ChildOptions
 
 __all__ = ["main"]
@@ -102,6 +103,7 @@ def _run(path: str) -> None:
         from legroom.report.terminal import say
 
         say(str(error), colour="31")
+        _advise(error)
         # Left by SystemExit and not by os._exit: the script's atexit functions still run.
         raise SystemExit(_CANNOT_FIT) from None
     except BaseException:
@@ -144,11 +146,11 @@ def _explain(error: BaseException) -> None:
     # A script that only runs out of disk, or imports nothing of this size, gets its own words only.
     with contextlib.suppress(Exception):
         from legroom.messages import diagnose_exception
+        from legroom.predict.explain import explain_with_models
         from legroom.report.diagnosis import print_diagnosis
         from legroom.report.terminal import say
 
-        diagnosis = diagnose_exception(error)
-        if not diagnosis.is_oom:
+        if not diagnose_exception(error).is_oom:
             return
         say(
             "memory ran out in code that legroom does not run in slices: a loop written out step "
@@ -158,9 +160,39 @@ def _explain(error: BaseException) -> None:
             "    def train_step(x, y): ...",
             colour="31",
         )
+        diagnosis = explain_with_models(error, _models(error))
         # This is `legroom run` already: it is no remedy here.
         others = [remedy for remedy in diagnosis.remedies if "legroom run" not in str(remedy)]
         print_diagnosis(dataclasses.replace(diagnosis, remedies=tuple(others)), sys.stderr)
+
+
+def _advise(error: CannotFit) -> None:
+    """After legroom gave up: what a step of the model needs, and what would save how much."""
+    with contextlib.suppress(Exception):
+        from legroom.predict.explain import advise
+        from legroom.report.diagnosis import print_diagnosis
+
+        diagnosis = advise(_models(error), error.budget_bytes)
+        if diagnosis is not None:
+            print_diagnosis(diagnosis, sys.stderr)
+
+
+def _models(error: BaseException) -> list[Any]:
+    """The Keras models that were at hand where an error came from, the innermost first."""
+    keras = sys.modules.get("keras")
+    if keras is None:
+        return []
+    found: dict[int, Any] = {}
+    frames: list[types.FrameType] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    for frame in reversed(frames):
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, keras.Model):
+                found.setdefault(id(value), value)
+    return list(found.values())
 
 
 if __name__ == "__main__":

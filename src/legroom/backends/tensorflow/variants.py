@@ -1,0 +1,116 @@
+"""Leaner versions of a model, made by changing its architecture as data.
+
+Each takes the architecture of a sequential or functional model and returns another one, or None
+where the change has nothing to change. Whether Keras can build it is found out by building it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["averaged_config", "precision_config", "smaller_input_config"]
+
+_FULL = ("float32", "float64")
+
+
+def precision_config(config: dict[str, Any], policy: str) -> dict[str, Any] | None:
+    """The same, computing in half precision. Inputs and weights stay as they are."""
+    changed, count = copy.deepcopy(config), 0
+    for layer in _layers(changed):
+        settings = layer["config"]
+        if layer.get("class_name") == "InputLayer" or _policy(settings.get("dtype")) not in _FULL:
+            continue
+        settings["dtype"] = {
+            "module": "keras",
+            "class_name": "DTypePolicy",
+            "config": {"name": policy},
+            "registered_name": None,
+        }
+        count += 1
+    return changed if count else None
+
+
+def smaller_input_config(config: dict[str, Any], tokens: bool) -> tuple[dict[str, Any], str] | None:
+    """The same on inputs of half the height and width, or of half the steps; and what was halved.
+
+    Args:
+        config: The architecture.
+        tokens: Whether inputs of one axis are sequences, as those of an embedding are.
+    """
+    changed, told = copy.deepcopy(config), ""
+    for layer in _layers(changed):
+        if layer.get("class_name") != "InputLayer":
+            layer.pop("build_config", None)  # shapes that no longer hold
+            continue
+        settings = layer["config"]
+        shape = settings.get("batch_shape")
+        if not isinstance(shape, (list, tuple)) or len(shape) < 2:
+            continue
+        space = _space(shape, tokens)
+        if not space or any(not isinstance(shape[axis], int) or shape[axis] < 2 for axis in space):
+            continue
+        halved = [n // 2 if axis in space else n for axis, n in enumerate(shape)]
+        before = " × ".join(str(shape[axis]) for axis in space)
+        after = " × ".join(str(halved[axis]) for axis in space)
+        told = told or f"{after} instead of {before}{' steps' if len(space) == 1 else ''}"
+        settings["batch_shape"] = halved
+    changed.pop("build_config", None)
+    changed["config"].pop("build_input_shape", None)
+    return (changed, told) if told else None
+
+
+def averaged_config(config: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any] | None:
+    """The same with the average over all places where everything was flattened.
+
+    Args:
+        config: The architecture.
+        ranks: The number of axes that each layer is called with, by name.
+    """
+    changed, count = copy.deepcopy(config), 0
+    for layer in _layers(changed):
+        settings = layer["config"]
+        if layer.get("class_name") == "Flatten" and ranks.get(settings.get("name", "")) in (
+            3,
+            4,
+            5,
+        ):
+            space = ranks[settings["name"]] - 2
+            layer["class_name"] = f"GlobalAveragePooling{space}D"
+            kept = {
+                key: settings[key] for key in ("name", "dtype", "data_format") if key in settings
+            }
+            layer["config"] = kept
+            count += 1
+        layer.pop("build_config", None)
+    changed.pop("build_config", None)
+    return changed if count else None
+
+
+def _layers(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All layers of an architecture, those of models inside it included."""
+    inner = config.get("config")
+    if not isinstance(inner, dict):
+        return
+    for layer in inner.get("layers") or ():
+        if isinstance(layer, dict) and isinstance(layer.get("config"), dict):
+            if isinstance(layer["config"].get("layers"), list):
+                yield from _layers(layer)
+            else:
+                yield layer
+
+
+def _policy(dtype: Any) -> str | None:
+    if isinstance(dtype, dict):
+        dtype = (dtype.get("config") or {}).get("name")
+    return dtype if isinstance(dtype, str) else None
+
+
+def _space(shape: Sequence[Any], tokens: bool) -> list[int]:
+    """The axes that stand for places: height and width, or steps."""
+    if len(shape) == 2:
+        return [1] if tokens else []
+    # Channels are few and stand at an end; pictures with channels in front are rare.
+    first = len(shape) > 3 and isinstance(shape[1], int) and shape[1] <= 4 and shape[-1] != shape[1]
+    return list(range(2, len(shape))) if first else list(range(1, len(shape) - 1))
