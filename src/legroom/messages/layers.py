@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-__all__ = ["LayerFacts", "NamedTensor", "named_tensor", "named_weight"]
+__all__ = ["LayerFacts", "NamedTensor", "Shape", "named_tensor", "named_weight"]
 
 # As a framework gives it: None is an axis whose length the model leaves open.
 Shape = tuple[int | None, ...]
@@ -82,6 +82,10 @@ def named_tensor(
         shape: The shape that a message names.
         batch: The number of samples, where it is known.
     """
+    # A weight fits in every axis, where a batch would have to be as long by chance.
+    weight = named_weight(layer, shape)
+    if weight is not None and (batch is None or shape[:1] != (batch,)):
+        return weight
     for candidate in _candidates(layer):
         fits, found = _unify(candidate.lengths, shape, batch)
         if fits:
@@ -142,8 +146,6 @@ def _candidates(layer: LayerFacts) -> Iterator[_Candidate]:
         yield from _attention(layer)
     if layer.kind in _RECURRENT:
         yield from _recurrent(layer)
-    for name, shape in layer.weights:
-        yield _Candidate(name, shape, _weight_axes(layer, name, len(shape)))
 
 
 def _lengths(shape: Shape) -> tuple[int | str | None, ...]:

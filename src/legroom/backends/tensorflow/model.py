@@ -198,13 +198,14 @@ def _loss(loss: Any, outputs: Any) -> Any:
 
 
 def _one_loss(loss: Any, output: Any) -> Any:
+    output = tf.cast(output, "float32")  # as Keras's losses do, whatever the layers compute in
     if loss is not None:
         try:
             function = keras.losses.get(loss)
             name = str(getattr(function, "name", None) or getattr(function, "__name__", ""))
             shape = output.shape[:-1] if "sparse" in name else output.shape
-            truth = tf.zeros(shape, "int32" if "sparse" in name else output.dtype)
-            return tf.cast(tf.reduce_mean(function(truth, output)), "float32")
+            truth = tf.zeros(shape, "int32" if "sparse" in name else "float32")
+            return tf.reduce_mean(function(truth, output))
         except Exception:  # a loss of the user's own may want anything
             pass
-    return tf.reduce_mean(tf.square(tf.cast(output, "float32")))
+    return tf.reduce_mean(tf.square(output))

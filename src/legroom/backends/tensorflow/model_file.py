@@ -69,9 +69,12 @@ def build_config(config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) 
                 plain, custom_objects=custom, safe_mode=safe
             )
     except Exception as error:  # Keras raises whatever the classes in the file raise
+        reason = _first_line(error)
+        if safe and "lambda" in str(error).lower():
+            reason = "it has a Lambda layer, and code that is inside a file is not run."
         raise UnsupportedModel(
-            f"Keras can't build this model: {_first_line(error)} A model with classes of your own "
-            "is explained where it is made: legroom.explain(error, model=model)."
+            f"Keras can't build this model: {reason} A model with code of your own is explained "
+            "where it is made: legroom.explain(error, model=model)."
         ) from error
     finally:
         # And never get one: Keras would make all that wait when the next such scope ends.
