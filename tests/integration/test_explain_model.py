@@ -195,3 +195,86 @@ def test_a_batch_size_without_a_model(log: Path) -> None:
     done = explain(log, "--batch-size", "8")
     assert done.returncode == 2
     assert "goes with --model" in " ".join(done.stderr.split())
+
+
+def test_run_explains_with_the_live_model(tmp_path: Path) -> None:
+    """A loop that legroom can't slice really runs out under a cap: its model is found."""
+    script = tmp_path / "loop.py"
+    script.write_text(
+        """
+import keras, tensorflow as tf
+from keras import layers
+net = keras.Sequential([
+    keras.Input((64, 64, 3)), layers.Conv2D(32, 3, name="first"),
+    layers.Conv2D(64, 3, name="second"), layers.GlobalAveragePooling2D(), layers.Dense(10),
+], name="net")
+x = tf.zeros((256, 64, 64, 3))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(net(x, training=True) ** 2)
+"""
+    )
+    done = run("--memory", "200MB", str(script))
+    assert done.returncode == 1
+    words = " ".join(done.stderr.split())
+    assert "batch 256, height 62, width 62, filters 32, the output of first (Conv2D)" in words
+    assert "A training step of the model net on a batch of 256 is predicted to need" in words
+    assert "A batch of 128 instead of 256" in words
+    assert "saves about" in words
+    assert "legroom run train.py" not in words  # it is what was called
+
+
+def test_run_predicts_what_would_fit(tmp_path: Path) -> None:
+    script = tmp_path / "cannot.py"
+    script.write_text(
+        """
+import keras, legroom
+from keras import layers
+net = keras.Sequential([
+    keras.Input((32, 32, 3)), layers.Conv2D(8, 3), layers.Flatten(), layers.Dense(512, name="wide"),
+])
+net.compile("adam", "mse")
+raise legroom.CannotFit("It does not fit.", budget_bytes=20_000_000)
+"""
+    )
+    done = run(str(script))
+    assert done.returncode == 3
+    words = " ".join(done.stderr.split())
+    assert "legroom: It does not fit." in words
+    assert "on one sample is predicted to need about" in words
+    assert "kernel of wide" in words
+    assert "Adam keeps" in words
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LEGROOM, "run", *args], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "remedies"),
+    [
+        ("pictures", {"batch": "A batch of", "input": "A smaller input"}),
+        ("words", {"batch": "A batch of", "input": "A smaller input"}),
+        ("wide", {"average": "An average over", "optimizer": "An optimizer", "input": "A smaller"}),
+    ],
+)
+def test_predicted_savings_are_those_that_are_measured(kind: str, remedies: dict[str, str]) -> None:
+    """Against the allocator's own peak: a static trace is off by its slack and its scratch."""
+
+    def child(how: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, str(CHILD.with_name("explain_peaks.py")), kind, how],
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    predictions, whole = child("predict"), child("plain")
+    for how, words in remedies.items():
+        [promised] = [saved for text, saved in predictions.items() if text.startswith(words)]
+        measured = whole - child(how)
+        print(f"{kind} {how}: predicted {promised / MB:.0f} MB, measured {measured / MB:.0f} MB")
+        assert promised == pytest.approx(measured, rel=0.3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -21,8 +22,12 @@ BLOCK = 128 * 1024
 # that a message on the cut is read whole.
 _OVERLAP = 4 * 1024
 # A notebook is read whole, since its text is inside JSON strings. Beyond this it holds pictures
-# that nobody wants in memory: then its lines are read as they are in the file, escapes and all.
+# that nobody wants in memory, and is read line by line.
 _LARGEST_NOTEBOOK = 24 * 1024 * 1024
+
+_LONGEST_LINE = 4 * 1024 * 1024
+_KEY = re.compile(rb'\s{0,64}"([^"\\]{1,80})": ')
+_SPOKEN = (b"text", b"text/plain", b"traceback")
 
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 # CSI ("\x1b[31m"), OSC ("\x1b]0;title\x07"), and the two-character sequences.
@@ -139,12 +144,66 @@ def _notebook_chunks(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         data.write(chunk)
         if data.tell() > _LARGEST_NOTEBOOK:
-            yield data.getvalue()
-            yield from chunks
+            yield from _large_notebook(data.getvalue(), chunks)
             return
     whole = data.getvalue()
     text = notebook_text(whole)
     yield whole if text is None else text.encode("utf-8", "replace")
+
+
+def _large_notebook(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """What a notebook's output cells say, line by line.
+
+    Jupyter writes each line of an output as a line of its own, a JSON string in a list. A notebook
+    that some other program wrote on one line is read as it is, escapes and all.
+    """
+    everything = itertools.chain((head,), chunks)
+    if head.count(b"\n", 0, BLOCK) < 16:
+        yield from everything
+        return
+    del head
+    key, told, held = b"", [], 0
+    for line in _lines(everything):
+        opened = _KEY.match(line)
+        if opened is not None:
+            key = opened.group(1)
+            line = line[opened.end() :]
+        text = _string(line) if key in _SPOKEN else None
+        if text is not None:
+            told.append(text)
+            held += len(text)
+        if held >= BLOCK:
+            yield b"".join(told)
+            told, held = [], 0
+    yield b"".join(told)
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines; of one that is longer than any line of text, a picture, the beginning only."""
+    rest = b""
+    for chunk in chunks:
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            yield rest + line
+            rest = b""
+        if len(rest) < _LONGEST_LINE:
+            rest += last
+    yield rest
+
+
+def _string(line: bytes) -> bytes | None:
+    """The text of a line that is one JSON string, or None where it is something else."""
+    line = line.strip().removesuffix(b",")
+    if not line.startswith(b'"'):
+        return None
+    try:
+        text = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(text, str):
+        return None
+    # The lines of a traceback have no ends.
+    return (text if text.endswith("\n") else text + "\n").encode("utf-8", "replace")
 
 
 def notebook_text(data: bytes) -> str | None:

@@ -66,6 +66,8 @@ def advise(models: Sequence[Any], limit_bytes: int | None) -> Diagnosis | None:
     For a training that does not fit even at one sample at a time: nothing failed that could be
     read, but what to do is the same.
     """
+    if not models:
+        return None
     from legroom.backends.tensorflow.pool import device_name
     from legroom.predict.leaner import LeanerModel
 

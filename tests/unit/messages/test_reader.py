@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.messages import diagnose_stream
+from legroom.messages import diagnose_stream, diagnose_text
 from legroom.messages.reader import BLOCK, Reader, notebook_text, plain_text
 
 OOM = b"OOM when allocating tensor with shape[8,32,32,16] and type float on /device:GPU:0 by allocator GPU_0_bfc"
@@ -146,3 +146,23 @@ def test_an_interrupt_ends_the_reading_and_not_the_answer() -> None:
     reader = Reader(Interrupted(OOM, 5))  # type: ignore[arg-type]
     assert b"".join(block.data for block in reader.blocks()) == OOM
     assert reader.interrupted
+
+
+@pytest.mark.parametrize("indent", [1, None])
+def test_a_notebook_larger_than_fits(indent: int | None) -> None:
+    """Thirty megabytes of pictures around a failure; what stands in the code is not said."""
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBORw0KGgo" * 300_000}}
+    failure = {
+        "output_type": "error", "ename": "ResourceExhaustedError", "evalue": "…",
+        "traceback": ["\x1b[0;31mResourceExhaustedError\x1b[0m: OOM when allocating tensor with "
+                      "shape[7,5] and type float on /device:GPU:1 by allocator GPU_1_bfc", "…"],
+    }  # fmt: skip
+    says = {"output_type": "stream", "name": "stdout", "text": ["Epoch 1/5\n", "1/9\r"]}
+    cells = [{"cell_type": "code", "outputs": [picture], "source": ["# Killed\n"]}] * 5
+    cells += [{"cell_type": "code", "outputs": [says, failure], "source": ["std::bad_alloc"]}]
+    cells += [{"cell_type": "code", "outputs": [picture], "source": []}] * 5
+    data = json.dumps({"cells": cells, "nbformat": 4}, indent=indent).encode()
+    assert len(data) > 30_000_000
+    diagnosis = diagnose_text(data)
+    assert (diagnosis.shape, diagnosis.device) == ((7, 5), "GPU:1")
+    assert diagnosis.last_blow is None or indent is None
