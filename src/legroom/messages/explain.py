@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +16,7 @@ from legroom.messages.collector import Collector
 from legroom.messages.diagnosis import Diagnosis
 from legroom.messages.exceptions import chain_text
 from legroom.messages.model import ModelAtHand, tie
-from legroom.messages.reader import Reader
+from legroom.messages.reader import Block, Reader, plain_text
 from legroom.messages.remedies import propose
 from legroom.messages.scan import Scanner
 from legroom.messages.story import tell
@@ -35,7 +37,7 @@ _COMPARED = (
     *("framework", "where", "device", "requested_bytes", "shape", "dtype"),
     *("limit_bytes", "in_use_bytes", "free_bytes", "unallocated_bytes"),
 )
-_BROKEN = re.compile(r"[ \t]{0,8}\r?\n[ \t]{0,8}")
+_BROKEN = re.compile(r"[ \t]{0,8}\n[ \t]{0,8}")
 
 
 def explain(
@@ -69,16 +71,7 @@ def diagnose_text(text: str | bytes | bytearray, model: ModelAtHand | None = Non
     """Diagnose a message, or a log that is in memory already."""
     if isinstance(text, str):
         text = text.encode("utf-8", "replace")
-    case = _case(Reader(io.BytesIO(text)))
-    if len(text) <= _PASTE and b"\n" in text.strip():
-        # Terminals and issue trackers break long lines; try what it was before.
-        words = text.decode("utf-8", "replace")
-        for mended in (" ", ""):
-            again = _case(Reader(io.BytesIO(_BROKEN.sub(mended, words).encode())))
-            if _tells_more(again, case):
-                case = again
-                break
-    return _diagnosis(case, model)
+    return diagnose_reader(Reader(io.BytesIO(text)), model)
 
 
 def _tells_more(mended: Case, case: Case) -> bool:
@@ -103,7 +96,18 @@ def diagnose_stream(stream: BinaryIO, *, notebook: bool | None = None) -> Diagno
 
 def diagnose_reader(reader: Reader, model: ModelAtHand | None = None) -> Diagnosis:
     """Diagnose what a reader gives, for callers who ask it afterwards how the reading ended."""
-    return _diagnosis(_case(reader), model)
+    blocks = reader.blocks()
+    first = next(blocks)
+    case = _case(itertools.chain((first,), blocks))
+    if first.last and len(first.data) <= _PASTE and b"\n" in first.data.strip():
+        # Terminals and issue trackers break long lines; try what it was before.
+        words = plain_text(first.data)
+        for mended in (" ", ""):
+            again = _case([Block(_BROKEN.sub(mended, words).encode("utf-8", "replace"), last=True)])
+            if _tells_more(again, case):
+                case = again
+                break
+    return _diagnosis(case, model)
 
 
 def diagnose_exception(error: BaseException, model: ModelAtHand | None = None) -> Diagnosis:
@@ -123,9 +127,9 @@ def translate(error: BaseException) -> OutOfMemory | None:
     return OutOfMemory(diagnosis.story) if diagnosis.is_oom and diagnosis.fatal else None
 
 
-def _case(reader: Reader) -> Case:
+def _case(blocks: Iterable[Block]) -> Case:
     scanner, seen = Scanner(), Collector()
-    for block in reader.blocks():
+    for block in blocks:
         for found in scanner.feed(block):
             seen.feed(found)
     return judge(seen)

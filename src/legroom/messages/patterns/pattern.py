@@ -26,6 +26,7 @@ Kind = Literal["failure", "note", "death"]
 Stage = Literal[0, 1, 2, 3]
 
 _REACH = 400  # how far before its key a wording is looked at
+_BREAK = re.compile(r"[ \t│]{0,80}\n[ \t│>]{0,40}")
 _SIZES = {
     "limit": "limit_bytes",
     "in_use": "in_use_bytes",
@@ -101,7 +102,7 @@ class Pattern:
             for match in self.regex.finditer(text, position):
                 if match.start() >= stop:
                     return
-                yield match.start(), match
+                yield match.start(), self._unwrapped(match)
             return
         while position >= 0:
             line = line_start(text, position)
@@ -109,6 +110,15 @@ class Pattern:
             if whole is not None and whole.end() > position:
                 yield position, whole
             position = text.find(self.key, position + len(self.key), stop)
+
+    def _unwrapped(self, match: re.Match[str]) -> re.Match[str]:
+        """The match with the next lines, where the wording was broken to fit a window."""
+        text, begin, end = match.string, match.start(), match.end()
+        line_end = text.find("\n", end, end + 120)
+        if line_end < 0 or text[end:line_end].strip():
+            return match
+        mended = self.regex.match(_BREAK.sub(" ", text[begin : begin + 1200]))
+        return mended if mended is not None and mended.end() > end - begin else match
 
     def groups(self, text: str, position: int, match: re.Match[str]) -> dict[str, str] | None:
         """What the wording says at one place, or None if what stands before it does not fit."""
@@ -120,7 +130,7 @@ class Pattern:
             if self.before is not None and (told := self.before.search(ahead)) is not None:
                 found |= {k: v for k, v in told.groupdict().items() if v is not None}
         if self.after:
-            rest = text[match.end() : match.end() + 1600]
+            rest = match.string[match.end() : match.end() + 1600]
             for expression in self.after:
                 behind = expression.search(rest)
                 if behind is not None:
