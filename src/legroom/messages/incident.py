@@ -134,7 +134,11 @@ class Incident:
         self.end = max(self.end, sighting.offset)
         self.stage = max(self.stage, pattern.stage)
         self._note_size(sighting)
-        if self.pattern.weak and not pattern.weak:
+        if self.pattern.weak and pattern.weak and self.is_oom is None and pattern.is_oom:
+            # "RESOURCE_EXHAUSTED: …: out of memory": the second half says what it was.
+            self.facts.fill(facts)
+            self.pattern = pattern
+        elif self.pattern.weak and not pattern.weak:
             # How much a pool tried to grow by is not how much was asked of it.
             growth = ("requested_bytes",) if self.pattern.stage == 0 else ()
             better = facts.replace()

@@ -36,7 +36,7 @@ _INPUTS = re.compile(r"(?:IteratorGetNext|Iterator|OneShotIterator|FeatureDecode
 _PLUMBING = re.compile(
     r"(?:StatefulPartitionedCall|PartitionedCall|gradient_tape|gradients|replica|tower|legroom\w*|"
     r"while|body|cond|then|else|branch_executed|loop_body|pfor|inner|train_function|train_step|"
-    r"one_step_on_data|multi_step_on_iterator|map|TensorArray\w*|\w*Optimizer|training)(?:_\d+)?$|"
+    r"one_step_on_data|multi_step_on_iterator|map|AddN|TensorArray\w*|\w*Optimizer|training)(?:_\d+)?$|"
     r"_\d+$"
 )
 # Scopes that layers open inside themselves, and that no layer is called by.

@@ -29,7 +29,9 @@ _NEEDLES = (
 # Said when a program starts or when it ends, so they are looked for there only.
 _EDGE_NEEDLES = (
     b"dlopen", b"dynamiclibrary", b"cuinit", b"cudadrivers", b"nocudagpus", b"compiledwithcuda",
-    b"backtocpu", b"openfiles", b"abruptly", b"returncode", b"receivedanexception",
+    b"backtocpu", b"openfiles", b"abruptly", b"returncode", b"receivedanexception", b"error",
+    b"buffersize", b"istoobig", b"dnnlibrary", b"restartingkernel", b"storefull", b"reaped",
+    b"executablebatch",
 )  # fmt: skip
 _EDGE = 4 * 1024 * 1024
 # Words that many logs are full of, and what is looked for next where they are found.

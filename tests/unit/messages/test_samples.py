@@ -17,6 +17,7 @@ from legroom.messages.scan import Scanner, Sighting
 OOM = Path(__file__).parents[2] / "fixtures" / "oom"
 SAMPLES: dict[str, dict[str, Any]] = json.loads((OOM / "samples" / "expected.json").read_text())
 WORDINGS: list[dict[str, Any]] = json.loads((OOM / "wordings.json").read_text())
+WILD: list[dict[str, Any]] = json.loads((OOM / "wild.json").read_text())
 GIB = 2**30
 Compare = Callable[[Diagnosis, dict[str, Any]], dict[str, tuple[Any, Any]]]
 
@@ -78,6 +79,12 @@ def test_wording(wording: dict[str, Any], differences: Compare) -> None:
     names = {one.pattern.name for one in found if isinstance(one, Sighting)}
     assert wording["pattern"] in names
     assert not differences(diagnose_text(wording["text"]), wording["expect"])
+
+
+@pytest.mark.parametrize("one", WILD, ids=lambda one: one["name"])
+def test_wild(one: dict[str, Any], differences: Compare) -> None:
+    """What other libraries and systems say, and what only looks like it."""
+    assert not differences(diagnose_text(one["text"]), one["expect"])
 
 
 def test_every_pattern_has_a_fixture() -> None:

@@ -10,7 +10,9 @@ from legroom.messages.sizes import SIZE
 __all__ = ["PATTERNS"]
 
 # "exit code 137", "exitcode: -9", "exited with code 139", "non-zero exit status 134"
-_CODE = r"xit(?:ed)?[ _-]?(?:with )?(?:[Cc]ode|[Ss]tatus)[\s:=]{0,6}"
+_CODE = r"xit(?:ed)?[ _-]?(?:with )?(?:[Cc]ode|[Ss]tatus)[\"'\s:=]{0,6}"
+# An access violation, a stack that is full, an abort: what Windows calls them.
+_WINDOWS = "3221225477|-1073741819|3221225725|-1073741571|3221226505|-1073740791"
 
 PATTERNS = (
     Pattern(
@@ -126,9 +128,145 @@ PATTERNS = (
         where="host",
     ),
     Pattern(
+        name="dask-memory-budget",
+        key=" memory budget",
+        regex=re.compile(r" memory budget"),
+        only_after=re.compile(r"xceeded [0-9]{1,3}%$"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="dask-killed-worker",
+        key="KilledWorker: ",
+        regex=re.compile(r"KilledWorker: "),
+        finding="segmentation-fault-or-abort",
+        kind="death",
+        fallback="system",
+        is_oom=None,
+    ),
+    Pattern(
+        name="kubernetes-evicted",
+        key="low on resource: memory",
+        regex=re.compile(r"low on resource: memory"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="batch-container-killed",
+        key="Container killed due to memory",
+        regex=re.compile(r"Container killed due to memory"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="yarn-memory-limits",
+        key="memory limits",
+        regex=re.compile(r"memory limits"),
+        only_after=re.compile(
+            r"(?:for exceeding|running beyond physical|running beyond virtual) $"
+        ),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="lsf-memory-limit",
+        key="TERM_MEMLIMIT",
+        regex=re.compile(r"TERM_MEMLIMIT"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="pbs-memory-limit",
+        key="PBS: job killed: ",
+        regex=re.compile(r"PBS: job killed: [pv]?mem "),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="slurm-state",
+        key="OUT_OF_ME",
+        regex=re.compile(r"OUT_OF_ME(?:MORY|\+)(?=[ \t]|\n|$)"),
+        only_after=re.compile(r"(?:State: |^[0-9][^\n]{0,200}\s)$"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="systemd-oomd",
+        key="due to memory pressure for",
+        regex=re.compile(r"due to memory pressure for"),
+        only_after=re.compile(r"illed \S{1,300} $"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="make-killed",
+        key="] Error 137",
+        regex=re.compile(r"\] Error 137(?![0-9])"),
+        only_after=re.compile(r"make[^\n]{0,40}\*\*\*[^\n]{0,200}$"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="make-crashed",
+        key="] Error 13",
+        regex=re.compile(r"\] Error 13[49](?![0-9])"),
+        only_after=re.compile(r"make[^\n]{0,40}\*\*\*[^\n]{0,200}$"),
+        finding="segmentation-fault-or-abort",
+        kind="death",
+        fallback="system",
+        is_oom=None,
+    ),
+    Pattern(
+        name="windows-no-memory",
+        key="xit",
+        regex=re.compile(rf"{_CODE}(?:-1073741801|3221225495)(?![0-9])"),
+        finding="killed",
+        kind="death",
+        fallback="system",
+        where="host",
+    ),
+    Pattern(
+        name="ray-worker-crashed",
+        key="orker died unexpectedly",
+        regex=re.compile(r"orker died unexpectedly"),
+        finding="segmentation-fault-or-abort",
+        kind="death",
+        fallback="system",
+        is_oom=None,
+    ),
+    Pattern(
+        name="jupyter-restarter",
+        key="ernelRestarter: restarting kernel",
+        regex=re.compile(r"ernelRestarter: restarting kernel"),
+        finding="notebook-crashed",
+        kind="death",
+        fallback="system",
+        is_oom=None,
+    ),
+    Pattern(
         name="exit-code-killed",
         key="xit",
         regex=re.compile(rf"(?:{_CODE}(?:137|-9)|xited \(137\))(?![0-9])"),
+        # Docker tells by itself when it was not memory.
+        only_after=re.compile(r"^(?![^\n]{0,400}OOMKilled[\"']{0,1}\s{0,1}[:=]\s{0,1}[Ff]alse)"),
         finding="killed",
         kind="death",
         fallback="system",
@@ -167,8 +305,7 @@ PATTERNS = (
     Pattern(
         name="exit-code-crashed",
         key="xit",
-        # With what Windows calls an access violation.
-        regex=re.compile(rf"{_CODE}(?:139|-11|134|-6|135|-7|3221225477|-1073741819)(?![0-9])"),
+        regex=re.compile(rf"{_CODE}(?:139|-11|134|-6|135|-7|{_WINDOWS})(?![0-9])"),
         finding="segmentation-fault-or-abort",
         kind="death",
         fallback="system",

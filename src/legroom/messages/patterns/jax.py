@@ -78,6 +78,16 @@ PATTERNS = (
         where="device",
     ),
     Pattern(
+        name="tpu-would-exceed",
+        key="would exceed memory (size=",
+        regex=re.compile(r"would exceed memory \(size=(?P<limit>[0-9]{1,20})\)"),
+        before=re.compile(r"Allocation \(size=(?P<bytes>[0-9]{1,20})\) $"),
+        after=(re.compile(r"^[^\n]{0,300}space=(?P<memory_space>\w{1,20})"),),
+        finding="tpu-ran-out-of-hbm",
+        fallback="jax",
+        where="device",
+    ),
+    Pattern(
         # A log that was cut: the report is there, the error is not.
         name="xla-buffer-assignment",
         key="BufferAssignment OOM Debugging",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from legroom.messages.patterns.pattern import Pattern
+from legroom.messages.patterns.pattern import Pattern, not_in_code
 from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
@@ -24,10 +24,18 @@ PATTERNS = (
         where="host",
     ),
     Pattern(
+        name="numpy-array-too-big",
+        key="array is too big; `arr.size",
+        regex=re.compile(r"array is too big; `arr\.size"),
+        finding="numpy-unable-to-allocate",
+        framework="numpy",
+        where="host",
+    ),
+    Pattern(
         name="python-memory-error",
         key="MemoryError",
         regex=re.compile(r"MemoryError(?=[:\s'\"(]|$)"),
-        only_after=re.compile(r"(?:^|[\s.\"'(\[:<])(?:_?Array)?$"),
+        only_after=not_in_code(r"(?:^|[\s.\"'(\[:<])(?:_?Array)?"),
         finding="python-memory-error",
         fallback="system",
         where="host",

@@ -18,7 +18,7 @@ from legroom.messages.sizes import (
     tensor_bytes,
 )
 
-__all__ = ["Kind", "Pattern", "Stage", "line_start"]
+__all__ = ["Kind", "Pattern", "Stage", "line_start", "not_in_code"]
 
 Kind = Literal["failure", "note", "death"]
 # Who tells: the driver, the allocator's log, the op's log, the exception. One failure is told by
@@ -35,6 +35,19 @@ _SIZES = {
     "unallocated": "unallocated_bytes",
     "process_size": "process_bytes",
 }
+
+
+def not_in_code(before: str) -> re.Pattern[str]:
+    """What may stand before the name of an error: not the code that catches or raises it.
+
+    Tracebacks show lines of code, and ``except MemoryError:`` says that someone thought of it, not
+    that it happened.
+
+    Args:
+        before: What must stand right before the name, as an expression.
+    """
+    code = r"\b(?:except|raise|raises|import|isinstance|issubclass|catch|class|def)\b"
+    return re.compile(rf"^(?![^\n]{{0,400}}{code})[^\n]{{0,400}}?{before}$")
 
 
 def line_start(text: str, position: int) -> int:

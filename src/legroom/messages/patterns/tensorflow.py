@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from legroom.messages.patterns.pattern import Pattern
+from legroom.messages.patterns.pattern import Pattern, not_in_code
 from legroom.messages.sizes import SIZE, SIZED
 
 __all__ = ["PATTERNS"]
@@ -23,6 +23,16 @@ PATTERNS = (
             rf"(?:\s{{0,3}}\[Op:(?P<op>{_OP})\])?"
         ),
         before=re.compile(rf"__wrapped__(?P<op>\w{{1,100}}?)_device_(?P<device>{_JOB})\}}\}} ?$"),
+        finding="oom-when-allocating-tensor",
+        framework="tensorflow",
+    ),
+    Pattern(
+        name="tf-oom-buffer",
+        key="OOM when allocating a buffer of ",
+        regex=re.compile(
+            r"OOM when allocating a buffer of (?P<bytes>[0-9]{1,20}) bytes"
+            rf"(?:\s{{0,3}}\[Op:(?P<op>{_OP})\])?"
+        ),
         finding="oom-when-allocating-tensor",
         framework="tensorflow",
     ),
@@ -204,6 +214,7 @@ PATTERNS = (
         name="tf-resource-exhausted-error",
         key="ResourceExhaustedError",
         regex=re.compile(r"ResourceExhaustedError"),
+        only_after=not_in_code(""),
         finding="oom-when-allocating-tensor",
         framework="tensorflow",
         weak=True,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 
-from legroom.messages.patterns.pattern import Pattern
+from legroom.messages.patterns.pattern import Pattern, not_in_code
 from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
+
+# "set this to avoid CUDA out of memory errors" is no failure.
+_NOT_ADVICE = re.compile(
+    r"^(?![^\n]{0,400}\b(?:avoid|prevent|reduce|fix|handle|catch|against|possible|potential|if|may|might)\b)"
+)
 
 PATTERNS = (
     Pattern(
@@ -19,7 +24,9 @@ PATTERNS = (
         key="Tried to allocate ",
         regex=re.compile(rf"Tried to allocate (?P<size>{SIZED})?(?! on (?:private|shared) pool)"),
         after=(
-            re.compile(r"(?P<device_kind>[A-Z]{2,5}) (?P<ordinal>[0-9]{1,4})(?:;| has a total)"),
+            re.compile(
+                r"(?P<device_kind>[A-Z]{2,5}) {1,2}(?P<ordinal>[0-9]{1,4})(?:;| has a total)"
+            ),
             re.compile(rf"(?P<limit>{SIZED}) allowed"),
             re.compile(rf"(?P<limit>{SIZED}) total capacity"),
             re.compile(rf"total capac(?:i?t)?y of (?P<limit>{SIZED})"),
@@ -33,6 +40,60 @@ PATTERNS = (
         finding="pytorch-cuda-out-of-memory",
         framework="torch",
         where="device",
+    ),
+    Pattern(
+        # The allocator of cudaMallocAsync has words of its own.
+        name="torch-async-out-of-memory",
+        key="would exceed allowed memory",
+        regex=re.compile(r"would exceed allowed memory"),
+        before=re.compile(r"Allocation on device (?P<ordinal>[0-9]{1,4}) $"),
+        after=(
+            re.compile(rf"Currently allocated {{0,20}}: (?P<in_use>{SIZED})"),
+            re.compile(rf"Requested {{0,30}}: (?P<size>{SIZED})"),
+            re.compile(rf"Device limit {{0,30}}: (?P<limit>{SIZED})"),
+            re.compile(rf"Free \(according to CUDA\) {{0,20}}: (?P<free>{SIZED})"),
+        ),
+        finding="pytorch-cuda-out-of-memory",
+        framework="torch",
+        where="device",
+    ),
+    Pattern(
+        name="torch-allocation-on-device",
+        key="Allocation on device",
+        regex=re.compile(r"Allocation on device(?: (?P<ordinal>[0-9]{1,4}))?[ \t]{0,4}(?=\n|$)"),
+        only_after=re.compile(r"OutOfMemoryError: $"),
+        finding="pytorch-cuda-out-of-memory",
+        framework="torch",
+        where="device",
+    ),
+    Pattern(
+        name="torch-directml",
+        key="not enough GPU video memory",
+        regex=re.compile(r"not enough GPU video memory"),
+        before=re.compile(
+            r"Could not allocate tensor with (?P<bytes>[0-9]{1,20}) bytes\. There is $"
+        ),
+        finding="pytorch-cuda-out-of-memory",
+        framework="torch",
+        where="device",
+    ),
+    Pattern(
+        name="torch-mps-buffer",
+        key="Invalid buffer size: ",
+        regex=re.compile(rf"Invalid buffer size: (?P<size>{SIZED})"),
+        finding="pytorch-mps-out-of-memory",
+        framework="torch",
+        where="device",
+        device="MPS:0",
+        binary=True,
+    ),
+    Pattern(
+        name="torch-no-batch-fits",
+        key="No executable batch size found",
+        regex=re.compile(r"No executable batch size found"),
+        finding="pytorch-cuda-out-of-memory",
+        framework="torch",
+        weak=True,
     ),
     Pattern(
         name="torch-mps-out-of-memory",
@@ -51,8 +112,9 @@ PATTERNS = (
     ),
     Pattern(
         name="torch-cuda-error",
-        key="CUDA error: out of memory",
-        regex=re.compile(r"CUDA error: out of memory"),
+        key=" error: out of memory",
+        regex=re.compile(r" error: out of memory"),
+        only_after=re.compile(r"(?:CUDA|HIP|XPU)(?: driver)?$"),
         finding="pytorch-cuda-out-of-memory",
         fallback="torch",
         where="device",
@@ -80,6 +142,7 @@ PATTERNS = (
         name="torch-cuda-short",
         key="CUDA out of memory",
         regex=re.compile(r"CUDA out of memory"),
+        only_after=_NOT_ADVICE,
         finding="pytorch-cuda-out-of-memory",
         fallback="torch",
         where="device",
@@ -97,6 +160,25 @@ PATTERNS = (
         binary=True,
     ),
     Pattern(
+        name="torch-memalign",
+        key="posix_memalign(",
+        regex=re.compile(r"posix_memalign\([^\n]{0,80}\) == 0\. 12 vs 0"),
+        finding="pytorch-cpu-allocator",
+        framework="torch",
+        where="host",
+        device="CPU:0",
+    ),
+    Pattern(
+        name="torch-mmap",
+        key="unable to mmap ",
+        regex=re.compile(
+            r"unable to mmap (?P<bytes>[0-9]{1,20}) bytes from file [^\n]{0,400}Cannot allocate"
+        ),
+        finding="python-memory-error",
+        framework="torch",
+        where="host",
+    ),
+    Pattern(
         name="torch-worker-killed",
         key="is killed by signal: Killed",
         regex=re.compile(r"is killed by signal: Killed"),
@@ -104,6 +186,16 @@ PATTERNS = (
         kind="death",
         framework="torch",
         where="host",
+    ),
+    Pattern(
+        name="torch-worker-gone",
+        key="exited unexpectedly",
+        regex=re.compile(r"exited unexpectedly"),
+        only_after=re.compile(r"DataLoader worker \(pid[^\n]{0,80}\) $"),
+        finding="segmentation-fault-or-abort",
+        kind="death",
+        framework="torch",
+        is_oom=None,
     ),
     Pattern(
         name="torch-shared-memory",
@@ -118,8 +210,9 @@ PATTERNS = (
     Pattern(
         name="torch-out-of-memory-error",
         key="OutOfMemoryError",
-        regex=re.compile(r"OutOfMemoryError(?=[:\s'\"(]|$)"),
-        only_after=re.compile(r"(?:^|[\s'\"(\[:<])(?:torch\.(?:cuda\.)?)?$"),
+        # AWS Batch calls a container that was killed so, too.
+        regex=re.compile(r"OutOfMemoryError(?=[:\s'\"(]|$)(?!: Container killed)"),
+        only_after=not_in_code(r"(?:^|[\s'\"(\[:<])(?:torch\.(?:cuda\.)?)?"),
         finding="pytorch-cuda-out-of-memory",
         fallback="torch",
         weak=True,
