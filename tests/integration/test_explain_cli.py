@@ -62,6 +62,22 @@ def test_a_pipe() -> None:
     assert diagnosis(stdin=data)["shape"] == [64, 2016, 9, 9]
 
 
+def test_a_message_that_a_window_broke(tmp_path: Path) -> None:
+    """As `legroom demo` shows the death of its plain run, and as people paste it."""
+    path = tmp_path / "demo.log"
+    path.write_text(
+        "   died after 24 s:\n"
+        "     ResourceExhaustedError: OOM when allocating tensor with shape[64,48,48,32]\n"
+        "     and type float on /job:localhost/replica:0/task:0/device:CPU:0 by\n"
+        "     allocator bfc_cpu_allocator_for_gpu\n\n3  legroom run --memory 276MB train.py\n"
+    )
+    for padding in ("", "Epoch 1/5\n" * 20_000):  # short as a paste, and long as a log
+        path.write_text(padding + path.read_text())
+        read = diagnosis(str(path))
+        assert (read["device"], read["where"]) == ("CPU:0", "host")
+        assert (read["dtype"], read["requested_bytes"]) == ("float32", 64 * 48 * 48 * 32 * 4)
+
+
 def test_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.log"
     path.touch()

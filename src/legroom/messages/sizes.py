@@ -28,6 +28,8 @@ SIZE = r"[0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?(?:[ ]?(?:[KMGTPEkmgtpe]i?[Bb]?|[Bb]y
 SIZED = r"[0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?[ ]?(?:[KMGTPEkmgtpe]i?[Bb]?|[Bb]ytes|[Bb])\b"
 
 _SIZE = re.compile(r"([0-9][0-9,]{0,25}(?:\.[0-9]{0,9})?)[ ]?([A-Za-z]{0,5})")
+# "1,24 GiB", as Python's and C's locales of half the world print it; thousands come in threes.
+_DECIMAL_COMMA = re.compile(r"[0-9]{1,12},(?:[0-9]{1,2}|[0-9]{4,9})")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _LARGEST = 2**63  # no allocator can be asked for more
 
@@ -80,11 +82,14 @@ def parse_bytes(text: str | None, *, binary: bool = False) -> int | None:
     power = _POWERS.get(unit[:1])
     if power is None or unit[1:] not in ("", "i", "ib", "b") or unit == "e":
         return None
-    if not unit and "." in match.group(1) and match.end() == match.end(1):
-        return None  # nobody prints half bytes: the unit is missing
     # A lone "G" is how XLA and the CUDA driver write GiB.
     base = 1000 if unit[1:] == "b" and not binary else 1024
-    digits = match.group(1).replace(",", "")
+    digits = match.group(1)
+    if _DECIMAL_COMMA.fullmatch(digits):
+        digits = digits.replace(",", ".")
+    digits = digits.replace(",", "")
+    if not unit and "." in digits and match.end() == match.end(1):
+        return None  # nobody prints half bytes: the unit is missing
     count = int(digits) * base**power if digits.isdecimal() else round(float(digits) * base**power)
     return count if count < _LARGEST else None
 

@@ -57,6 +57,7 @@ PATTERNS = (
             r"(?:\s?\(rounded to (?P<bytes>[0-9]{1,20})\))?(?: from the (?:lower|upper) end)?"
             rf"(?P<harmless>\swith\sfreed_by_count)?(?: ?requested by op (?P<op>{_OP}))?"
         ),
+        after=(re.compile(r"^\.?\s{1,40}(?P<harmless>The\s{1,40}caller\s{1,40}indicates)"),),
         before=re.compile(r"Allocator \((?P<allocator>[\w.-]{1,80})\) [Rr]an out of $"),
         finding="bfc-allocator-ran-out-of-memory",
         fallback="tensorflow",
