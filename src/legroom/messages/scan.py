@@ -26,12 +26,18 @@ _NEEDLES = (
     b"exit", b"signal", b"segmentation", b"coredumped", b"fatalpython", b"crashed", b"died",
     b"spaceleft", b"quotaexceeded", b"largerthanmax", b"pagingfile", b"spaceonthedisk",
 )  # fmt: skip
-# Said when a program starts or when it ends, so they are looked for there only.
+# Said when a program starts or when it ends, so they are looked for there only; also what job
+# systems say of a program that has died, and what ends one that is none of the five frameworks'.
 _EDGE_NEEDLES = (
     b"dlopen", b"dynamiclibrary", b"cuinit", b"cudadrivers", b"nocudagpus", b"compiledwithcuda",
-    b"backtocpu", b"openfiles", b"abruptly", b"returncode", b"receivedanexception", b"error",
+    b"backtocpu", b"openfiles", b"abruptly", b"returncode", b"receivedanexception",
     b"buffersize", b"istoobig", b"dnnlibrary", b"restartingkernel", b"storefull", b"reaped",
-    b"executablebatch",
+    b"executablebatch", b"videomemory", b"exceedallowedmemory", b"exceedmemory", b"memorylimits",
+    b"resourcememory", b"memorypressurefor", b"memlimit", b"containerkilled", b"heapoutofmemory",
+    b"devicememory", b"cupycuda", b"memoryerroron", b"requestedbuffer", b"allowedbuffer",
+    b"emoryallocationof", b"insufficientmemory", b"memobject", b"allocofsize", b"bufferof",
+    b"hsastatus", b"badallocoutofmemory", b"deviceallocation", b"memalign", b"tommap",
+    b"error",
 )  # fmt: skip
 _EDGE = 4 * 1024 * 1024
 # Words that many logs are full of, and what is looked for next where they are found.
@@ -111,28 +117,35 @@ def squeeze(data: bytes) -> bytes:
     return data.translate(_LOWER, _NO_LETTERS)
 
 
-_Group = tuple[tuple[bytes, Pattern], ...]
+# Keys, each with the patterns that have it.
+_Group = tuple[tuple[bytes, tuple[Pattern, ...]], ...]
 
 
 def _grouped() -> tuple[dict[bytes, tuple[tuple[bytes, _Group], ...]], _Group]:
     """Patterns by the needle that goes with them, and those that go with none."""
-    groups: dict[bytes, dict[bytes, list[tuple[bytes, Pattern]]]] = {}
-    loose: list[tuple[bytes, Pattern]] = []
+    groups: dict[bytes, dict[bytes, dict[bytes, list[Pattern]]]] = {}
+    loose: dict[bytes, list[Pattern]] = {}
     for pattern in PATTERNS:
         key = squeeze(pattern.key.encode())
-        needle = next((one for one in (*_NEEDLES, *_EDGE_NEEDLES) if one in key), None)
+        # A needle of the edges says more than one that is looked for everywhere; but the last.
+        needles = (*_EDGE_NEEDLES[:-1], *_NEEDLES, _EDGE_NEEDLES[-1])
+        needle = next((one for one in needles if one in key), None)
         # A key that is part of a word may lack the needle's first letter: "illed", "xit".
         if needle is None:
             needle = next((one for one in _NEEDLES if key and (one[1:] in key or key in one)), None)
         if needle is None:
-            loose.append((key, pattern))
+            loose.setdefault(key, []).append(pattern)
             continue
         guard = next((one for one in _GUARDS.get(needle, ()) if one in key), b"")
-        groups.setdefault(needle, {}).setdefault(guard, []).append((key, pattern))
+        groups.setdefault(needle, {}).setdefault(guard, {}).setdefault(key, []).append(pattern)
+
+    def frozen(group: dict[bytes, list[Pattern]]) -> _Group:
+        return tuple((key, tuple(patterns)) for key, patterns in group.items())
+
     return {
-        needle: tuple((guard, tuple(group)) for guard, group in guarded.items())
+        needle: tuple((guard, frozen(group)) for guard, group in guarded.items())
         for needle, guarded in groups.items()
-    }, tuple(loose)
+    }, frozen(loose)
 
 
 _GROUPS, _LOOSE = _grouped()
@@ -193,8 +206,10 @@ class Scanner:
         return [
             pattern
             for group in (*groups, _LOOSE)
-            for key, pattern in group
-            if pattern.name not in self._noted and key in squeezed
+            for key, patterns in group
+            if key in squeezed
+            for pattern in patterns
+            if pattern.name not in self._noted
         ]
 
     def _sightings(

@@ -196,9 +196,9 @@ PATTERNS = (
     ),
     Pattern(
         name="slurm-state",
-        key="OUT_OF_ME",
-        regex=re.compile(r"OUT_OF_ME(?:MORY|\+)(?=[ \t]|\n|$)"),
-        only_after=re.compile(r"(?:State: |^[0-9][^\n]{0,200}\s)$"),
+        key="OUT_OF_MEMORY",
+        regex=re.compile(r"OUT_OF_MEMORY(?=[ \t]|\n|$)"),
+        only_after=re.compile(r"State: $"),
         finding="killed",
         kind="death",
         fallback="system",
