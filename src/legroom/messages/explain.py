@@ -15,6 +15,7 @@ from legroom.messages.case import Case, judge
 from legroom.messages.collector import Collector
 from legroom.messages.diagnosis import Diagnosis
 from legroom.messages.exceptions import chain_text
+from legroom.messages.facts import clean
 from legroom.messages.model import ModelAtHand, tie
 from legroom.messages.reader import Block, Reader, plain_text
 from legroom.messages.remedies import propose
@@ -141,7 +142,7 @@ def _diagnosis(case: Case, model: ModelAtHand | None) -> Diagnosis:
     if model is not None and case.is_oom and case.fatal and cause is not None:
         bond = tie(case, model)
         if bond.layer is not None:
-            facts.layer = bond.layer.name
+            facts.layer = clean(bond.layer.name, 120)
         # An array of NumPy's is data, not the model's; and of another model nothing is known.
         if bond.missing is None and facts.framework != "numpy":
             advice = model.advise(bond.batch, facts.limit_bytes, facts.device)

@@ -6,12 +6,14 @@ the tensor that failed, so at least that much. With the model at hand they are p
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes
 from legroom.messages.case import Case
 from legroom.messages.diagnosis import Remedy
+from legroom.messages.facts import clean
 from legroom.messages.model import Advice
 from legroom.messages.ops import role_of_op
 from legroom.messages.sizes import dtype_bytes
@@ -43,11 +45,19 @@ def propose(case: Case, advice: Advice | None = None) -> tuple[Remedy, ...]:
             then = list(_on_a_device(case))
     if then and advice is not None and advice.remedies:
         # A process that was killed may have held the model's memory or something else's.
-        then = [*advice.remedies, *(then if case.cause.pattern.kind == "death" else ())]
+        then = [
+            *map(_cleaned, advice.remedies),
+            *(then if case.cause.pattern.kind == "death" else ()),
+        ]
     # Where two save about the same, the one that keeps the training as it is comes first.
     then.sort(key=lambda one: (-(one.bytes_saved or 0) * (1.1 if one.exact else 1), not one.exact))
     unique = {(one.text, one.command, one.code): one for one in (*first, *then)}
     return tuple(unique.values())[:_MOST]
+
+
+def _cleaned(remedy: Remedy) -> Remedy:
+    """A remedy whose words may hold names from a file."""
+    return dataclasses.replace(remedy, text=clean(remedy.text, 1000))
 
 
 def _for_the_cause(case: Case) -> Iterator[Remedy]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes, product
 from legroom.messages.case import Case
-from legroom.messages.facts import Facts
+from legroom.messages.facts import Facts, clean
 from legroom.messages.incident import Incident
 from legroom.messages.meanings import MEANINGS
 from legroom.messages.model import Advice, Tie
@@ -19,6 +19,7 @@ from legroom.messages.sizes import tensor_bytes
 
 __all__ = ["tell"]
 
+_LONGEST = 1000  # characters of one sentence
 _NAMES = {
     "tensorflow": "TensorFlow",
     "jax": "JAX",
@@ -55,7 +56,8 @@ def tell(case: Case, bond: Tie | None = None, advice: Advice | None = None) -> s
         _growing(case),
         *_order(case),
     )
-    return "\n".join(part for part in parts if part)
+    # Names of layers and files are data as well: a sentence stays on its line.
+    return "\n".join(clean(part, _LONGEST) for part in parts if part)
 
 
 def _name(facts: Facts) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from legroom.messages import Diagnosis
 from legroom.messages.diagnosis import Remedy
@@ -142,3 +144,40 @@ def test_what_no_layer_asked_for(text: str) -> None:
     diagnosis, _ = read(text)
     assert diagnosis.layer is None
     assert "has no layer" not in diagnosis.story
+
+
+def test_names_in_a_model_are_data() -> None:
+    evil = "conv\x1b[2J\n<b>\u202e"
+    model = Model(
+        title=f"m{evil}.keras", layers=(dataclasses.replace(LAYERS[0], name=evil),)
+    )  # fmt: skip
+    diagnosis = explain(oom("16,62,62,32"), model)
+    assert diagnosis.layer == "conv [2J <b>"
+    assert all(line.isprintable() for line in diagnosis.story.splitlines())
+    assert len(diagnosis.story.splitlines()) == 3
+
+
+shapes = st.lists(st.none() | st.integers(0, 9), max_size=6).map(tuple)
+kinds = st.sampled_from(
+    ["Conv2D", "Conv1D", "Dense", "LSTM", "GRU", "Embedding", "MultiHeadAttention", "Reshape", ""]
+)
+layers = st.builds(
+    LayerFacts,
+    name=st.text(max_size=5),
+    kind=kinds,
+    inputs=st.lists(shapes, max_size=2).map(tuple),
+    outputs=st.lists(shapes, max_size=2).map(tuple),
+    weights=st.lists(
+        st.tuples(st.text(max_size=3), st.lists(st.integers(0, 9), max_size=5).map(tuple)),
+        max_size=2,
+    ).map(tuple),
+    channels_first=st.booleans(),
+    heads=st.none() | st.integers(0, 4),
+)
+
+
+@given(st.lists(layers, max_size=3), st.lists(st.integers(0, 9), max_size=6), st.text(max_size=9))
+def test_any_model_and_any_shape(found: list[LayerFacts], shape: list[int], node: str) -> None:
+    model = Model(layers=tuple(found), batch_size=3)
+    diagnosis = explain(oom(",".join(map(str, shape)), f"m/{node}/Conv2D"), model)
+    assert diagnosis.is_oom
