@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-__all__ = ["Slices", "as_tensors", "batch_size", "concatenate", "leading", "slice_batch"]
+__all__ = ["Slices", "as_tensors", "batch_size", "concatenate", "leading", "pick", "slice_batch"]
 
 
 def as_tensors(data: Any) -> Any:
@@ -76,6 +76,19 @@ def slice_batch(data: Any, start: int, stop: int, samples: int) -> Any:
         return leaf[start:stop]
 
     return tree.map_structure(cut, data)
+
+
+def pick(data: Any, numbers: Sequence[int], samples: int) -> Any:
+    """Some samples of every leaf that has `samples` of them, by number, in ascending order."""
+
+    def take(leaf: Any) -> Any:
+        if leaf is None or leading(leaf) != samples:
+            return leaf
+        if isinstance(leaf, (tf.Tensor, tf.RaggedTensor)):
+            return tf.gather(leaf, list(numbers))
+        return concatenate([slice_batch(leaf, n, n + 1, samples) for n in numbers])
+
+    return tree.map_structure(take, data)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

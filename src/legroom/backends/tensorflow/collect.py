@@ -18,8 +18,9 @@ from typing import Any
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager import record
 
-__all__ = ["Applied", "StepCut", "collecting", "watch_applies"]
+__all__ = ["Applied", "Since", "StepCut", "collecting", "watch_applies"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,39 @@ class Applied:
     optimizer: Any
     gradients: list[Any]
     variables: list[Any]
+
+    def written(self) -> list[Any]:
+        """TensorFlow's variables that this `apply` writes."""
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        return [
+            getattr(variable, "_value", variable)
+            for variable in (*self.variables, *self.optimizer.variables)
+            if variable is not rate
+        ]
+
+
+class Since:
+    """Which weights are looked at since the last `apply`: a step may go on with the new ones."""
+
+    def __init__(self) -> None:
+        self._watcher: Any = None
+        self._written: list[Any] = []
+
+    def begin(self, call: Applied) -> None:
+        """An `apply` was caught."""
+        self.end()
+        self._written += call.written()
+        self._watcher = record.VariableWatcher()
+        self._watcher.__enter__()
+
+    def end(self) -> bool:
+        """The step is through; whether a weight that was applied to was looked at after that."""
+        if self._watcher is None:
+            return False
+        watcher, self._watcher = self._watcher, None
+        watcher.__exit__(None, None, None)
+        handles = {id(variable.handle) for variable in self._written}
+        return any(id(seen.handle) in handles for seen in watcher.watched_variables())
 
 
 class StepCut(BaseException):

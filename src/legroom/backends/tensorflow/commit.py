@@ -140,7 +140,7 @@ class Committer:
             return
         with tf.control_dependencies(after):
             ops.cond(
-                self._outer.check_finite(gradients),
+                self._outer.check_finite(self._with_sums(gradients)),
                 write,
                 self._outer._stateful_handle_non_finite_grads,
             )
@@ -193,12 +193,16 @@ class Committer:
                 mark = self._progress.assign(number + 1, read_value=False)
             before = [] if mark is None else [mark]
 
+    def _with_sums(self, gradients: Sequence[Any]) -> list[Any]:
+        return [
+            self._sums[i].gradient() if i in self._sums else gradient
+            for i, gradient in enumerate(gradients)
+        ]
+
     def _parts(self, gradients: Sequence[Any]) -> tuple[list[list[int]], Callable[..., None]]:
         """The update as a list of units, and a function that computes one of them."""
         optimizer = self._optimizer
-        gradients = list(gradients)
-        for i, sums in self._sums.items():
-            gradients[i] = sums.gradient()
+        gradients = self._with_sums(gradients)
         present = {i for i, gradient in enumerate(gradients) if gradient is not None}
         if not present:
             raise ValueError("No gradients provided for any variable.")

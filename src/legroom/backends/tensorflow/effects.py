@@ -27,6 +27,7 @@ __all__ = [
     "current_log",
     "defer_writes",
     "logging_writes",
+    "touches",
     "unlogged",
     "written_handles",
 ]
@@ -81,6 +82,19 @@ def written_handles(graph: Any, *, among: Iterable[Any] | None = None) -> list[A
             if handle is not None and _dtype(handle) is not None:
                 found[id(handle)] = handle
     return list(found.values())
+
+
+def touches(graph: Any, operations: Iterable[Any], variables: Iterable[Any]) -> bool:
+    """Whether any of a graph's ops reads or writes one of these variables.
+
+    Args:
+        graph: The FuncGraph.
+        operations: Ops of it.
+        variables: TensorFlow's own variables.
+    """
+    wanted = {id(variable.handle) for variable in variables}
+    inside = {inner.name for outside, inner in graph.captures if id(outside) in wanted}
+    return any(x.name in inside for op in operations for x in op.inputs if x.dtype == tf.resource)
 
 
 def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:

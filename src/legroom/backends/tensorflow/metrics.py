@@ -17,7 +17,7 @@ from keras import tree
 from legroom.backends.tensorflow import batch
 from legroom.backends.tensorflow.shadow import shadowed
 
-__all__ = ["Held", "combine", "holding", "update_held"]
+__all__ = ["Held", "combine", "holding", "noting_results", "update_held"]
 
 
 class Held:
@@ -52,6 +52,25 @@ def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[
             stack.enter_context(shadowed(metric, "update_state", _recorder(held, index, plain)))
             stack.enter_context(shadowed(metric, "result", _resulting(held, index, metric.result)))
         yield held
+
+
+@contextlib.contextmanager
+def noting_results(metrics: Sequence[Any]) -> Iterator[dict[int, Any]]:
+    """Note what these metrics give as their results: each tensor by its identity."""
+    noted: dict[int, Any] = {}
+
+    def noting(original: Callable[[], Any]) -> Callable[[], Any]:
+        def result() -> Any:
+            value = original()
+            noted.update({id(leaf): leaf for leaf in tree.flatten(value)})
+            return value
+
+        return result
+
+    with contextlib.ExitStack() as stack:
+        for metric in metrics:
+            stack.enter_context(shadowed(metric, "result", noting(metric.result)))
+        yield noted
 
 
 def update_held(

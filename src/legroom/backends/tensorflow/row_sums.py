@@ -69,7 +69,7 @@ class RowSums:
     def shown(self) -> Iterator[None]:
         """Whoever takes the square of a sparse gradient is given the sum of squares."""
         sums = {take: sum_.value() for take, sum_ in self._sums.items() if take != "rows"}
-        with _answering(sums.__getitem__):
+        with _answering(sums.get):
             yield
 
 
@@ -138,9 +138,10 @@ def _answering(answer: Callable[[str], Any]) -> Iterator[None]:
             original = getattr(keras_numpy, take)
 
             def call(x: Any, take: str = take, original: Any = original) -> Any:
-                if not isinstance(x, tf.IndexedSlices):
+                sums = answer(take) if isinstance(x, tf.IndexedSlices) else None
+                if sums is None:
                     return original(x)
-                return tf.IndexedSlices(answer(take), x.indices, x.dense_shape)
+                return tf.IndexedSlices(sums, x.indices, x.dense_shape)
 
             hooks.enter_context(replaced(keras_numpy, take, call))
         yield

@@ -16,6 +16,8 @@ class Rules:
         applies: How many optimizers the step applies, in turn.
         gradients: For each of them whether the whole batch's gradient is the "mean" of the
             slices' (weighted by samples) or their "sum".
+        rows: For each apply and variable, what a sparse gradient has rows for: "samples", which
+            optimizers take one by one, or "entries" of the table, whose rows are one already.
         terms: For each loss term the same; None where its own reduction tells.
         outputs: For each leaf of what the step returns: "last" (a running metric), "mean", "sum",
             "concat". Results of `metrics` are told by themselves.
@@ -33,6 +35,7 @@ class Rules:
 
     applies: int = 1
     gradients: list[str] = dataclasses.field(default_factory=lambda: ["mean"])
+    rows: list[list[str | None]] = dataclasses.field(default_factory=list)
     terms: list[str | None] = dataclasses.field(default_factory=list)
     outputs: list[str] = dataclasses.field(default_factory=list)
     counts: bool = False

@@ -8,6 +8,7 @@ tells the rule; what agrees under no rule can't be sliced the same.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 from collections.abc import Sequence
@@ -19,15 +20,21 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow import batch, oom
-from legroom.backends.tensorflow.collect import Applied, collecting
+from legroom.backends.tensorflow.collect import Applied, Since, collecting
 from legroom.backends.tensorflow.effects import logging_writes
-from legroom.backends.tensorflow.metrics import holding
+from legroom.backends.tensorflow.metrics import holding, noting_results
 from legroom.backends.tensorflow.neutral import neutral
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.traits import Traits
 
 __all__ = ["find_rules"]
+
+# How much larger gradients are made to see whether the step limits them.
+_LARGER = 1e6
+# So many samples are looked at to choose the few.
+_AMONG = 256
 
 
 @dataclasses.dataclass
@@ -45,6 +52,9 @@ class _Run:
     written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
     trained: set[int]
     sizes: list[int]
+    rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
+    results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
+    goes_on: bool = False  # whether weights are looked at after the last apply
 
 
 def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
@@ -68,13 +78,17 @@ def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
             if not oom.is_oom(error):
                 # The very step runs on whole batches, so what fails is its running on a part.
                 return Rules(refusal=f"it does not run on a part of its batch: {_line(error)}")
-            problem = "even two samples were too much for a comparison"
+            problem = f"{few} samples were too much for a comparison"
         gc.collect()
-    return Rules(unverified=problem)
+    if not _is_keras_own(traits):
+        return Rules(refusal=f"whether slices are the same could not be found out: {problem}")
+    # Keras's own step is known: one apply, losses that tell their own reduction.
+    norms = [layer.name for layer in model._flatten_layers() if _normalizes(layer)] if model else []
+    return Rules(unverified=problem, counts=True, coupled=norms)
 
 
 def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> Rules:
-    tiny = batch.slice_batch(data, 0, few, samples)
+    tiny = batch.pick(data, _unlike(data, samples, few), samples)
     pieces = [batch.slice_batch(tiny, 0, 1, few), batch.slice_batch(tiny, 1, few, few)]
     sizes = [1, few - 1]
     whole = _observe(traits, [tiny], [few], Rules(), {})
@@ -93,6 +107,16 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     rules.coupled = [*whole.batch_norms, *dict.fromkeys(coupled)]
     if mixed and not coupled:
         rules.coupled.append("the loss of the step")
+    if not mixed and rules.applies and not _is_keras_own(traits) and not near.halves:
+        # Gradients that are cut off when they are large show it only when they are.
+        larger = [
+            _observe(traits, [tiny], [few], rules, {}, factor=_LARGER),
+            _observe(traits, pieces, sizes, rules, totals, factor=_LARGER),
+        ]
+        if _gradient_rules(larger[0], larger[1], near)[1]:
+            rules.coupled.append("the step's clipping of gradients")
+    if any(n is not None for apply in whole.rows[0] for n in apply):
+        _judge_rows(rules, whole, _observe(traits, [_twice(tiny)], [2 * few], Rules(), {}))
     _judge_state(rules, whole, parts, model, near)
     losses = getattr(model, "_compile_loss", None)
     for metric in getattr(losses, "metrics", ()):
@@ -108,7 +132,7 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
         rules.held = [_held_rules([calls[k] for calls in held], few, sizes, near)
                       for k in range(len(held[0]))]  # fmt: skip
     if rules.refusal is None:
-        _judge_outputs(rules, traits, tiny, few, whole, parts, totals, near)
+        _judge_outputs(rules, traits, tiny, few, whole, parts, totals, near, model)
     return rules
 
 
@@ -118,13 +142,28 @@ def _observe(
     sizes: list[int],
     rules: Rules,
     totals: dict[int, Any],
+    *,
+    factor: float = 1.0,
+    metrics: Sequence[Any] = (),
 ) -> _Run:
-    """Run the step eagerly on some slices, one after another, and undo all it did."""
-    run = _Run([], [], [], [], [], [], [], [], {}, set(), sizes)
+    """Run the step eagerly on some slices, one after another, and undo all it did.
+
+    Args:
+        traits: The step.
+        pieces: The slices.
+        sizes: Their samples.
+        rules: What is known so far.
+        totals: The denominators of loss terms over all slices.
+        factor: Make all gradients that the step takes larger by this.
+        metrics: Metrics whose results are to be known again among the step's outputs.
+    """
+    run = _Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
     with logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
+                rows: list[list[int | None]] = []
+                since = Since()
 
                 share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
                 scale = Scale(share, rules.terms, totals)
@@ -134,7 +173,11 @@ def _observe(
                     into: list[list[Any]] = gradients,
                     scale: Scale = scale,
                     part: float = size / sum(sizes),
+                    rows: list[list[int | None]] = rows,
+                    since: Since = since,
                 ) -> None:
+                    since.begin(call)
+                    rows.append([_rows(g) for g in call.gradients])
                     weighted = id(call.optimizer) in scale.weighted
                     into.append(
                         [
@@ -149,10 +192,21 @@ def _observe(
                     with logging_writes(log), scaling(scale), collecting(catch):
                         return traits.call(inputs)
 
-                with neutral() as seen, holding(rules.metrics, rules.unweighted) as held:
-                    outputs = traits.run(body, piece)
+                with (
+                    neutral() as seen,
+                    holding(rules.metrics, rules.unweighted) as held,
+                    noting_results(metrics) as results,
+                    _larger_gradients(factor),
+                ):
+                    try:
+                        outputs = traits.run(body, piece)
+                    finally:
+                        run.goes_on = since.end() or run.goes_on
+                run.rows.append(rows)
+                leaves = tree.flatten(outputs)
+                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
                 run.held.append([[_array(x) for x in tree.flatten(call)] for call in held.calls])
-                run.outputs.append([_array(leaf) for leaf in tree.flatten(outputs)])
+                run.outputs.append([_array(leaf) for leaf in leaves])
                 run.gradients.append(gradients)
                 run.terms.append([_array(value) for value in scale.values])
                 run.names = scale.names
@@ -168,6 +222,8 @@ def _observe(
 
 def _refusal(whole: _Run, parts: _Run, samples: int) -> str | None:
     """Why slicing is out of the question, if it is."""
+    if whole.goes_on:
+        return "it goes on with the weights after applying its optimizer, which slices would repeat"
     for part in parts.gradients:
         if len(part) != len(whole.gradients[0]):
             return "it applies its optimizers a different number of times on a part of its batch"
@@ -247,6 +303,23 @@ def _judge_state(rules: Rules, whole: _Run, parts: _Run, model: Any, near: _Near
             )
 
 
+def _judge_rows(rules: Rules, whole: _Run, twice: _Run) -> None:
+    """Whether a sparse gradient has rows for each sample, or one for each entry that is met."""
+    for once, again in zip(whole.rows[0], twice.rows[0], strict=True):
+        kinds: list[str | None] = []
+        for n, m in zip(once, again, strict=True):
+            if n is None or m is None:
+                kinds.append(None)
+            elif m == n:  # the same samples again bring no new row: rows of an entry are one
+                kinds.append("entries")
+            elif m == 2 * n:
+                kinds.append("samples")
+            else:
+                rules.refusal = "it has a sparse gradient with rows for samples and for others"
+                return
+        rules.rows.append(kinds)
+
+
 def _judge_outputs(
     rules: Rules,
     traits: Traits,
@@ -256,6 +329,7 @@ def _judge_outputs(
     parts: _Run,
     totals: dict[int, Any],
     near: _Near,
+    model: Any,
 ) -> None:
     """How each of the step's results is put together."""
     fits = [
@@ -277,6 +351,11 @@ def _judge_outputs(
                 if rule in fits[i]
             ]
             fits[i] = both or fits[i]
+    if any(len(rule) > 1 and "last" in rule for rule in fits):
+        # Still: a metric's running result is the last one, and anything else is not.
+        known = _all_metrics(model)
+        results = _observe(traits, [tiny], [few], rules, {}, metrics=known).results
+        fits = [["last"] if i in results else rule for i, rule in enumerate(fits)]
     rules.outputs = [rule[0] if rule else "mean" for rule in fits]
 
 
@@ -303,8 +382,7 @@ def _output_rules(
     if not np.issubdtype(kind, np.number):
         return ["last"]
     together = {"mean": _mean(parts, sizes), "last": parts[-1], "sum": sum(parts)}
-    # A running metric's result agrees as "last", and a mean or a sum hardly ever does by chance.
-    order = ("sum", "last") if np.issubdtype(kind, np.integer) else ("last", "mean", "sum")
+    order = ("sum", "last") if np.issubdtype(kind, np.integer) else ("mean", "last", "sum")
     return [rule for rule in order if near(value, together[rule])]
 
 
@@ -316,7 +394,8 @@ class _Near:
         halves = halves or any(
             getattr(value, "dtype", None) == np.float16 for value in whole.terms[0]
         )
-        self._tolerance = 5e-2 if halves else 2e-3
+        self.halves = halves
+        self._tolerance = 5e-2 if halves else 2e-4
 
     def __call__(self, one: Any, other: Any, floor: float = 0.0) -> bool:
         one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
@@ -326,6 +405,55 @@ class _Near:
             return True
         scale = max(np.abs(one).max(), np.abs(other).max(), 1e-3 * float(floor), 1e-12)
         return bool(np.abs(one - other).max() <= self._tolerance * scale)
+
+
+def _is_keras_own(traits: Traits) -> bool:
+    """Whether the step is one of Keras's, which a user's class did not replace."""
+    return getattr(traits.call, "__module__", "").startswith("keras.src")
+
+
+def _normalizes(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+
+
+def _unlike(data: Any, samples: int, few: int) -> list[int]:
+    """A few samples that differ in how much of them is zero, where any do: masks and lengths."""
+    among = min(samples, _AMONG)
+    filled = np.zeros(among)
+    for leaf in tree.flatten(data):
+        if isinstance(leaf, tf.Tensor) and batch.leading(leaf) == samples and leaf.dtype.is_numeric:
+            head = leaf[:among].numpy().astype(np.float32)
+            filled += (head != 0).reshape(among, -1).sum(axis=1)
+    order = np.argsort(filled, kind="stable")
+    picked = [int(order[i]) for i in np.linspace(0, among - 1, few).round().astype(int)]
+    return sorted(picked)
+
+
+def _twice(data: Any) -> Any:
+    samples = batch.batch_size(data)
+    return tree.map_structure(
+        lambda x: batch.concatenate([x, x]) if batch.leading(x) == samples else x, data
+    )
+
+
+def _rows(gradient: Any) -> int | None:
+    return int(gradient.values.shape[0]) if isinstance(gradient, tf.IndexedSlices) else None
+
+
+def _larger_gradients(factor: float) -> Any:
+    if factor == 1.0:
+        return contextlib.nullcontext()
+    gradient = tf.GradientTape.gradient
+
+    def larger(*args: Any, **kwargs: Any) -> Any:
+        def times(g: Any) -> Any:
+            if isinstance(g, tf.IndexedSlices):
+                return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
+            return None if g is None else g * factor
+
+        return tf.nest.map_structure(times, gradient(*args, **kwargs))
+
+    return replaced(tf.GradientTape, "gradient", larger)
 
 
 def _mean(values: Sequence[Any], sizes: Sequence[int]) -> Any:
@@ -346,6 +474,13 @@ def _array(value: Any) -> Any:
         return value
     value = value.numpy().copy() if hasattr(value, "numpy") else np.array(value)
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def _all_metrics(model: Any) -> list[Any]:
+    """The metrics that a step may return results of."""
+    if model is not None:
+        return list(model.metrics)
+    return list({id(metric): metric for metric in _metrics().values()}.values())
 
 
 def _metrics() -> dict[int, Any]:

@@ -46,7 +46,8 @@ class SlicedStep:
     def __init__(self, traits: Traits, rules: Rules) -> None:
         self._traits = traits
         self._rules = rules
-        self._updates = [Update(traits) for _ in range(rules.applies)]
+        rows = [*rules.rows, *([[]] * (rules.applies - len(rules.rows)))]
+        self._updates = [Update(traits, rows[i]) for i in range(rules.applies)]
         self._handles: dict[int, Any] = {}
         self._functions: dict[tuple[int, int], Any] = {}
         self._ran: set[tuple[int, int]] = set()

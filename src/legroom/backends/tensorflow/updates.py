@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,10 +19,16 @@ __all__ = ["Update"]
 
 
 class Update:
-    """Adds up the gradients that a step's slices hand to one `apply`, and applies them once."""
+    """Adds up the gradients that a step's slices hand to one `apply`, and applies them once.
 
-    def __init__(self, traits: Traits) -> None:
+    Args:
+        traits: How the step is traced.
+        rows: What its sparse gradients have rows for; see `Rules`.
+    """
+
+    def __init__(self, traits: Traits, rows: Sequence[str | None] = ()) -> None:
         self._traits = traits
+        self._rows = rows
         self._optimizer: Any = None
         self._variables: list[Any] = []
         self._kinds: list[str] = []
@@ -122,7 +130,7 @@ class Update:
 
     def release(self) -> None:
         """Free all memory; the next step makes it anew."""
-        self.__init__(self._traits)  # type: ignore[misc]
+        self.__init__(self._traits, self._rows)  # type: ignore[misc]
 
     def _meet(self, call: Applied, slices: int) -> None:
         """Make the accumulators when the first gradients are seen."""
@@ -151,18 +159,18 @@ class Update:
 
     def _sum_rows(self, call: Applied, slices: int) -> None:
         """Make tables for sparse gradients where those take less memory than all the rows."""
-        takes: tuple[str, ...] | None = None
+        takes = functools.cache(lambda: adds_rows_up(call.optimizer))
         for i, gradient in enumerate(call.gradients):
-            if not isinstance(gradient, tf.IndexedSlices) or gradient.values.shape[0] is None:
+            if not isinstance(gradient, tf.IndexedSlices):
                 continue
-            value = _value(call.variables[i])
-            if slices * gradient.values.shape[0] <= value.shape[0]:
-                continue
-            takes = adds_rows_up(call.optimizer) if takes is None else takes
-            if takes is None:
-                return
-            if slices * gradient.values.shape[0] > (1 + len(takes)) * value.shape[0]:
-                self._row_sums[i] = RowSums(value, takes)
+            value, rows = _value(call.variables[i]), gradient.values.shape[0]
+            if i < len(self._rows) and self._rows[i] == "entries":
+                self._row_sums[i] = RowSums(value, ())
+            elif rows is not None and slices * rows > value.shape[0]:
+                taken = takes()
+                if taken is not None and slices * rows > (1 + len(taken)) * value.shape[0]:
+                    self._row_sums[i] = RowSums(value, taken)
+            if i in self._row_sums:
                 self._kinds[i] = "row sums"
 
     def _shadows(self) -> list[Any]:
@@ -179,8 +187,10 @@ class Update:
         groups = iter(parts)
         gradients: list[Any] = []
         for i, kind in enumerate(self._kinds):
-            if kind in ("none", "row sums"):
-                gradients.append(None)
+            if kind == "none" or (kind == "row sums" and self._committer is not None):
+                gradients.append(None)  # a committer has the sums of rows itself
+            elif kind == "row sums":
+                gradients.append(self._row_sums[i].gradient())
             elif kind == "dense":
                 gradients.append(self._sums[i].value())
             else:

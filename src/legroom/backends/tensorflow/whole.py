@@ -20,13 +20,14 @@ from typing import Any
 import tensorflow as tf
 
 from legroom.backends.tensorflow import batch, oom
-from legroom.backends.tensorflow.collect import Applied, collecting
+from legroom.backends.tensorflow.collect import Applied, Since, collecting
 from legroom.backends.tensorflow.commit import Committer, state_bytes, works_in_units
 from legroom.backends.tensorflow.effects import (
     HostSnapshot,
     Snapshot,
     defer_writes,
     logging_writes,
+    touches,
     written_handles,
 )
 from legroom.backends.tensorflow.traits import Traits
@@ -58,7 +59,7 @@ class WholeStep:
 
 
 class _SeveralApplies(BaseException):
-    """An eager step applies more than once: its gradients can't be collected in one go."""
+    """An eager step applies more than once, or goes on after it: `apply` can't wait for its end."""
 
 
 class GraphStep:
@@ -149,14 +150,26 @@ class GraphStep:
     def _fused(self, data: Any) -> Any:
         """The body that is traced: collect, hold back, write."""
         applied: list[Applied] = []
-        with collecting(applied.append):
+        graph = tf.compat.v1.get_default_graph()
+        traced = 0
+
+        def catch(call: Applied) -> None:
+            nonlocal traced
+            applied.append(call)
+            traced = len(graph.get_operations())
+
+        with collecting(catch):
             outputs = self._traits.call(data)
-        if len(applied) != 1 or not works_in_units(applied[0].optimizer):
+        if (
+            len(applied) != 1
+            or not works_in_units(applied[0].optimizer)
+            # Whoever goes on with the weights after `apply` must see the new ones.
+            or touches(graph, graph.get_operations()[traced:], applied[0].written())
+        ):
             # A trace must run to its end, or variables that it created are never initialised.
             self._mode = "unfit"
             return outputs
         call = applied[0]
-        graph = tf.compat.v1.get_default_graph()
         gradients = [gradient for gradient in call.gradients if gradient is not None]
         barrier, early = defer_writes(graph, gradients)
         for handle in early:
@@ -211,11 +224,13 @@ class EagerStep:
 
     def _collected(self, data: Any) -> Any:
         applied: list[Applied] = []
+        since = Since()
 
         def catch(call: Applied) -> None:
             if applied or not works_in_units(call.optimizer):
                 raise _SeveralApplies
             applied.append(call)
+            since.begin(call)
 
         with logging_writes() as log:
 
@@ -225,7 +240,10 @@ class EagerStep:
 
             try:
                 outputs = self._traits.run(body, data)
+                if since.end():
+                    raise _SeveralApplies  # it goes on with the weights, which must be the new ones
             except BaseException as error:
+                since.end()
                 if isinstance(error, _SeveralApplies) or oom.is_oom(error):
                     log.restore()
                 raise
