@@ -6,6 +6,8 @@ divides nothing evenly, and compares.
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -196,6 +198,100 @@ def test_what_optimizers_take_of_sparse_rows():
         "sgd": (), "adam": ("square",), "rmsprop": ("square",),
         "clipnorm": None, "adadelta": None, "nadam": None, "dynamic_scale": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "clipnorm"])
+def test_sparse_gradients_with_one_row_an_entry(optimizer):
+    """Positions are the same for every sample: their rows are one row in the whole batch."""
+
+    class Positions(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = layers.Embedding(30, 8), layers.Embedding(6, 8)
+
+        def call(self, x):
+            return self.tokens(x) + self.places(ops.arange(6))
+
+    def build():
+        inputs = keras.Input((6,), dtype="int32")
+        x = layers.Flatten()(Positions()(inputs))
+        model = keras.Model(inputs, layers.Dense(3, "softmax")(x))
+        model.compile(OPTIMIZERS[optimizer](), "sparse_categorical_crossentropy")
+        return model
+
+    compare(build, TOKENS, LABELS)
+
+
+class MeanTeacher(keras.Model):
+    """Moves a second net after the first, which must see the weights after `apply`."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = (
+            keras.Sequential([keras.Input((8,)), layers.Dense(3)]) for _ in range(2)
+        )
+
+    def call(self, x):
+        return self.student(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self.student(x))
+        weights = self.student.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        for mine, other in zip(self.teacher.variables, self.student.variables, strict=True):
+            mine.assign(0.9 * mine + 0.1 * other)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_that_goes_on_after_apply(eager):
+    trained = []
+    for guarded in (False, True):
+        keras.utils.set_random_seed(3)
+        model = MeanTeacher()
+        loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, run_eagerly=eager)
+        fit = functools.partial(legroom.fit, model, slice_size=5) if guarded else model.fit
+        history = fit(X, LABELS, batch_size=16, epochs=2, verbose=0, shuffle=False)
+        trained.append(model)
+    for one, other in zip(trained[0].variables, trained[1].variables, strict=True):
+        assert relative(one, other) <= 1e-6, one.path
+    notes = [event.text for event in history.legroom.events if event.name == "note"]
+    assert any("goes on with the weights" in note for note in notes)
+
+
+def test_a_function_called_with_other_models_is_another_step():
+    def train(decorate):
+        keras.utils.set_random_seed(3)
+        models = [regressor(optimizer=optimizers.SGD(0.05)) for _ in range(2)]
+
+        @decorate
+        @tf.function
+        def step(model, x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - y) ** 2)
+            weights = model.trainable_variables
+            model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+            return loss
+
+        for model in models:
+            model.optimizer.build(model.trainable_variables)
+        for start in (0, 16):
+            for model in models:
+                step(
+                    model,
+                    tf.constant(X[start : start + 16]),
+                    tf.constant(VALUES[start : start + 16]),
+                )
+        return models
+
+    plain, guarded = train(lambda function: function), train(legroom.step(slice_size=5))
+    for one, other in zip(plain, guarded, strict=True):
+        assert int(other.optimizer.iterations) == 2
+        for a, b in zip(one.variables, other.variables, strict=True):
+            assert relative(a, b) <= 1e-6
 
 
 def test_regularizers_and_constraints_count_once():

@@ -146,10 +146,10 @@ def step(
     def decorate(inner: Any) -> Any:
         from legroom.backends.tensorflow.functions import guarded_function
         from legroom.guard.loop import GuardedStep
-        from legroom.guard.session import report_at_exit
+        from legroom.guard.session import SpeakingStep
 
         return guarded_function(
-            inner, lambda made: report_at_exit(GuardedStep(made, options)), returns
+            inner, lambda made: SpeakingStep(GuardedStep(made, options)), returns
         )
 
     return decorate if function is None else decorate(function)

@@ -9,7 +9,7 @@ from typing import Any
 from legroom.core.errors import UnsupportedModel
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions
-from legroom.guard.session import Session
+from legroom.guard.session import Session, report_at_exit
 
 __all__ = ["Registry", "registry"]
 
@@ -57,7 +57,7 @@ class Registry:
         assert options is not None
         guarded = GuardedStep(step, options, _SUBJECTS[kind])
         Session.of(model).watch(guarded)
-        return guarded
+        return report_at_exit(guarded)
 
     def around(self, model: Any, method: str, call: Any) -> Any:
         """Run one of Keras's methods for a guarded model."""

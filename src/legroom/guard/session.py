@@ -13,7 +13,7 @@ from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
 from legroom.report.run import RunReport
 
-__all__ = ["Session", "report_at_exit"]
+__all__ = ["Session", "SpeakingStep", "report_at_exit"]
 
 
 class Session:
@@ -75,17 +75,45 @@ class Session:
         return call()
 
 
+# Weakly: what a script has dropped must not be held until its end.
+_unreported: weakref.WeakSet[GuardedStep] = weakref.WeakSet()
+_speaking: weakref.WeakSet[SpeakingStep] = weakref.WeakSet()
+
+
 def report_at_exit(step: GuardedStep) -> GuardedStep:
-    """Have a hand-written step report when the process ends: it has no end of its own."""
-    kept = weakref.ref(step)
-
-    def report() -> None:
-        alive = kept()
-        if alive is not None:
-            alive.report()
-
-    atexit.register(report)
+    """Have a step report when the process ends: steps that are called by hand have no other end."""
+    _unreported.add(step)
     return step
+
+
+@atexit.register
+def _report_all() -> None:
+    for step in list(_unreported):
+        step.report()
+    for speaking in list(_speaking):
+        speaking.close()
+
+
+class SpeakingStep:
+    """A hand-written step that says what happens, and shows the table when the process ends."""
+
+    def __init__(self, step: GuardedStep) -> None:
+        self._step = step
+        self._events: list[Event] = []
+        _speaking.add(self)
+
+    def __call__(self, data: Any) -> Any:
+        """Run the step on a batch."""
+        with _terminal(), listening(self._events.append):
+            return self._step(data)
+
+    def close(self) -> None:
+        """Report, and show the table if anything was sliced."""
+        with listening(self._events.append):
+            self._step.report()
+        report = RunReport.from_events(self._events)
+        if report.sliced:
+            _show(report)
 
 
 def _terminal() -> contextlib.AbstractContextManager[None]:

@@ -26,6 +26,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
+from legroom.backends.tensorflow.collect import Applied
 from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
 from legroom.backends.tensorflow.shadow import shadowed
 
@@ -92,6 +93,13 @@ class Committer:
         self._variables = [known[self._optimizer._var_key(v)] for v in variables]
         self._units = _in_units([_bytes(variable) for variable in self._variables])
         self._progress = tf.Variable(0, dtype=tf.int32, trainable=False, name="legroom_progress")
+
+    def is_for(self, call: Applied) -> bool:
+        """Whether a caught `apply` is of this optimizer and these variables."""
+        mine = [id(v._value) for v in self._variables]
+        return self._outer is call.optimizer and mine == [
+            id(getattr(v, "_value", v)) for v in call.variables
+        ]
 
     @property
     def done(self) -> int:

@@ -15,7 +15,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from keras import tree
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -28,6 +30,9 @@ __all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
 
 # Makes the guarded runner of a step.
 Guard = Callable[[Step], Callable[[Any], Any]]
+
+# A function that is called with ever new objects is a new step each time; the oldest are dropped.
+_MOST_STEPS = 32
 
 
 def guarded_function(function: Any, guard: Guard, returns: Any = None) -> GuardedFunction:
@@ -49,15 +54,36 @@ class GuardedFunction:
         self._function = function
         self._guard = guard
         self._returns = returns
-        self._runner: Callable[[Any], Any] | None = None
+        # For each set of Python objects it is called with (a model, an optimizer, a word), because
+        # with others it is another step. The objects are kept, so that no other has their identity.
+        self._runners: dict[tuple[Any, ...], tuple[Callable[[Any], Any], list[Any]]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step, guarded."""
         if not tf.executing_eagerly():
             return self._function(*args, **kwargs)  # part of another function, which is traced
-        if self._runner is None:
-            self._runner = self._guard(Step(self._traits(), returns=self._returns))
-        return self._runner((args, kwargs))
+        objects = [leaf for leaf in tree.flatten((args, kwargs)) if not _varies(leaf)]
+        key = tuple(x if isinstance(x, (str, bool)) else id(x) for x in objects)
+        if key not in self._runners:
+            while len(self._runners) >= _MOST_STEPS:
+                self._runners.pop(next(iter(self._runners)))
+            runner = self._guard(Step(self._traits(), returns=self._returns))
+            self._runners[key] = runner, objects
+        return self._runners[key][0]((self._converted(args), kwargs))
+
+    def _converted(self, args: Any) -> Any:
+        """Arguments as a declared signature has them: arrays of other types are converted."""
+        signature = getattr(self._function, "input_signature", None)
+        if signature is None:
+            return args
+        leaves, specs = tree.flatten(args), tree.flatten(list(signature))
+        leaves[: len(specs)] = [
+            tf.convert_to_tensor(leaf, spec.dtype)
+            if isinstance(spec, tf.TensorSpec) and not tf.is_tensor(leaf)
+            else leaf
+            for leaf, spec in zip(leaves, specs, strict=False)
+        ]
+        return tree.pack_sequence_as(args, leaves)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance comes first among the arguments."""
@@ -82,6 +108,17 @@ class GuardedFunction:
                 return converted(*args, **kwargs)
 
         return Traits(call, jit_compile=function._jit_compile)
+
+
+def _varies(leaf: Any) -> bool:
+    """Whether an argument is data, or a number that goes on counting, and makes no other step."""
+    if isinstance(leaf, (bool, str)):
+        return False
+    return (
+        leaf is None
+        or isinstance(leaf, (int, float, np.ndarray, np.generic))
+        or (tf.is_tensor(leaf))
+    )
 
 
 class _Looking(threading.local):

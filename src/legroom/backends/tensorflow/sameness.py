@@ -131,6 +131,10 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
         ]
         rules.held = [_held_rules([calls[k] for calls in held], few, sizes, near)
                       for k in range(len(held[0]))]  # fmt: skip
+        if any(not rule for call in rules.held for rule in call):
+            # Told something that slices can't be put together to, each counts for itself.
+            rules.coupled += [metric.name for metric in rules.metrics]
+            rules.metrics, rules.held, rules.unweighted = [], [], []
     if rules.refusal is None:
         _judge_outputs(rules, traits, tiny, few, whole, parts, totals, near, model)
     return rules
@@ -366,7 +370,11 @@ def _held_rules(calls: list[list[Any]], few: int, sizes: list[int], near: _Near)
         _output_rules(value, [part[i] for part in parts], few, sizes, near)
         for i, value in enumerate(whole)
     ]
-    return [rule[0] if rule else "mean" for rule in fits]
+    # Where nothing agrees a mean is as good as any, if it can be taken.
+    alike = [len({np.shape(part[i]) for part in parts}) == 1 for i in range(len(whole))]
+    return [
+        rule[0] if rule else "mean" if same else "" for rule, same in zip(fits, alike, strict=True)
+    ]
 
 
 def _output_rules(
@@ -375,8 +383,10 @@ def _output_rules(
     """The ways in which a result of the slices gives that of the whole, the likeliest first."""
     if value is None:
         return ["last"]
-    shapes = [np.shape(part)[:1] for part in parts]
-    if np.shape(value)[:1] == (few,) and shapes == [(size,) for size in sizes]:
+    entry = np.shape(value)[1:]
+    if np.shape(value)[:1] == (few,) and [np.shape(part) for part in parts] == [
+        (size, *entry) for size in sizes
+    ]:
         return ["concat"]
     kind = np.asarray(value).dtype
     if not np.issubdtype(kind, np.number):

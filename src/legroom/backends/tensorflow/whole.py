@@ -163,6 +163,8 @@ class GraphStep:
         if (
             len(applied) != 1
             or not works_in_units(applied[0].optimizer)
+            # Another trace of the same function may apply another optimizer.
+            or (self._committer is not None and not self._committer.is_for(applied[0]))
             # Whoever goes on with the weights after `apply` must see the new ones.
             or touches(graph, graph.get_operations()[traced:], applied[0].written())
         ):
