@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from legroom.guard import fit, guard, install, limit, step
+    from legroom.plan import Plan, plan
     from legroom.predict.explain import explain
+    from legroom.predict.show import Estimate, estimate
     from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
 
@@ -32,18 +34,22 @@ __all__ = [
     "BadBudget",
     "CannotFit",
     "Diagnosis",
+    "Estimate",
     "LegroomError",
     "OutOfMemory",
+    "Plan",
     "RunReport",
     "SnapshotError",
     "UnsupportedModel",
     "__version__",
+    "estimate",
     "explain",
     "fit",
     "guard",
     "install",
     "limit",
     "load_ipython_extension",
+    "plan",
     "step",
 ]
 
@@ -52,16 +58,20 @@ _HOMES = {
     "BadBudget": "legroom.core.errors",
     "CannotFit": "legroom.core.errors",
     "Diagnosis": "legroom.report.explain",
+    "Estimate": "legroom.predict.show",
     "LegroomError": "legroom.core.errors",
     "OutOfMemory": "legroom.core.errors",
+    "Plan": "legroom.plan",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
+    "estimate": "legroom.predict.show",
     "explain": "legroom.predict.explain",
     "fit": "legroom.guard",
     "guard": "legroom.guard",
     "install": "legroom.guard",
     "limit": "legroom.guard",
+    "plan": "legroom.plan",
     "step": "legroom.guard",
 }
 

@@ -11,7 +11,7 @@ import typer
 from legroom.backends.tensorflow.caps import MEMORY_VARIABLE, cap_environment
 from legroom.core.errors import BadBudget
 
-__all__ = ["CONTEXT_SETTINGS", "run"]
+__all__ = ["CONTEXT_SETTINGS", "check_script", "run"]
 
 # Options end at the script: what follows is the script's, whatever it looks like.
 CONTEXT_SETTINGS = {
@@ -81,7 +81,7 @@ def run(
     **Exit code**: the script's own; 3 if a training can't fit even at one sample at a time; 2 if
     the command can't be understood. If a signal ends the script, the same ends legroom.
     """
-    _check_script(script)
+    check_script(script)
     _check_keras()
     _check_json(json)
     environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
@@ -93,7 +93,8 @@ def run(
     raise typer.Exit(code if code >= 0 else die_by(-code))
 
 
-def _check_script(script: Path) -> None:
+def check_script(script: Path) -> None:
+    """Say what is wrong with a script's path, as a usage error."""
     if script.suffix == ".ipynb":
         raise typer.BadParameter(
             f"{script} is a notebook. Put `%load_ext legroom` in its first cell instead: every "

@@ -10,15 +10,15 @@ import tensorflow as tf
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.core.traces import TracedOp
 
-__all__ = ["GraphTrace"]
+__all__ = ["PASS_ON", "REUSE", "GraphTrace"]
 
 # Ops whose output is their input's memory.
-_PASS_ON = {
+PASS_ON = {
     "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "ReadVariableOp",
     "PreventGradient", "CheckNumerics", "EnsureShape",
 }  # fmt: skip
 # Elementwise ops, which write over their first input where nobody else needs it.
-_REUSE = {
+REUSE = {
     "Relu", "Relu6", "Elu", "Selu", "LeakyRelu", "Tanh", "Sigmoid", "Softplus", "BiasAdd", "AddV2",
     "Sub", "Mul", "RealDiv", "Square", "Sqrt", "Rsqrt", "Exp", "Neg", "ReluGrad", "Relu6Grad",
     "TanhGrad", "SigmoidGrad", "EluGrad", "AddN", "Maximum", "Minimum", "Erf", "Softmax",
@@ -55,8 +55,8 @@ class GraphTrace:
                     for name, shape, dtype in op.outputs
                 ),
                 op.inputs,
-                passes_on=op.kind in _PASS_ON,
-                may_reuse=op.kind in _REUSE,
+                passes_on=op.kind in PASS_ON,
+                may_reuse=op.kind in REUSE,
                 scratch=self._scratch(op, samples),
             )
             for op in self._ops

@@ -1,0 +1,237 @@
+"""The child process of a probe: runs a step at two small sizes, and records every allocation.
+
+Run as a file, with the job's folder. It imports TensorFlow while the step is still being traced
+by its parent, and starts when a line comes in on its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+# One inter-op thread: the order of the ops is then the same in every run.
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_CPU_ALLOCATOR_USE_BFC": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
+
+
+def main() -> None:
+    """Run the job in the folder that ``sys.argv[1]`` names."""
+    os.environ.update(_ENVIRONMENT)
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(int(os.environ.get("PROBE_THREADS", "1")))
+    if not sys.stdin.readline().strip():
+        return  # the parent has given up
+    folder = Path(sys.argv[1])
+    job = json.loads((folder / "job.json").read_text())
+    record = _Probe(tf, folder, job).run()
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+class _Probe:
+    """One job."""
+
+    def __init__(self, tf: Any, folder: Path, job: dict[str, Any]) -> None:
+        self._tf = tf
+        self._folder = folder
+        self._job = job
+        self._kept: list[Any] = []
+
+    def run(self) -> dict[str, Any]:
+        """Build, then for each size make a batch and take a first and a second step."""
+        tf = self._tf
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+        )
+        with tempfile.TemporaryDirectory(dir=self._folder) as logs:
+            tf.profiler.experimental.start(logs, options=options)
+            try:
+                marks = self._phases()
+            finally:
+                tf.profiler.experimental.stop()
+            return {"phases": marks, **_read_events(Path(logs), marks)}
+
+    def _phases(self) -> list[str]:
+        tf = self._tf
+        marks: list[str] = []
+
+        def phase(name: str) -> Any:
+            marks.append(name)
+            return tf.profiler.experimental.Trace(f"legroom:{name}")
+
+        # In the order of a training: the model, a batch, and what the first step brings along.
+        with phase("build"):
+            held = self._build(weights=True)
+        largest, *others = self._job["sizes"]
+        with phase(f"input {largest}"):
+            batch = self._batch(largest)
+        with phase("state"):
+            held |= self._build(weights=False)
+            step = self._function(held)
+        for size in (largest, *others):
+            if size != largest:
+                with phase(f"input {size}"):
+                    batch = self._batch(size)
+            source = self._iterator(batch)
+            turns = ("first", "second", "third") if size == self._job["sizes"][0] else ("first",)
+            for turn in turns:
+                with phase(f"{turn} {size}"):
+                    outputs = step(source)
+                    del outputs
+            with phase(f"end {size}"):
+                del batch, source
+        return marks
+
+    def _build(self, *, weights: bool) -> dict[str, Any]:
+        """The variables, made as a model makes them, and captured constants."""
+        import numpy as np
+
+        tf = self._tf
+        constants = np.load(self._folder / "constants.npz")
+        handles: dict[str, Any] = {}
+        for number, held in enumerate(self._job["held"]):
+            if weights != (held["role"] == "weights"):
+                continue
+            dtype = tf.as_dtype(held["dtype"])
+            if held["value"]:
+                value = tf.constant(constants[f"c{number}"], dtype)
+            elif held["role"] == "weights" and len(held["shape"]) > 1 and dtype.is_floating:
+                # As an initializer does it, with the memory that takes in between.
+                value = tf.random.stateless_uniform(held["shape"], [1, 2], -0.05, 0.05, dtype)
+            elif held["role"] == "weights" and dtype.is_floating:
+                value = tf.ones(held["shape"], dtype)
+            else:
+                value = tf.zeros(held["shape"], dtype)
+            if not held["constant"]:
+                value = tf.Variable(value, dtype=dtype)
+            self._kept.append(value)
+            if held["name"]:
+                handles[held["name"]] = value if held["constant"] else value.handle
+            del value
+        return handles
+
+    def _function(self, held: dict[str, Any]) -> Any:
+        """The step, nested as Keras nests it: that decides the order of its ops."""
+        from tensorflow.core.framework import function_pb2
+        from tensorflow.python.eager import context
+
+        tf = self._tf
+        library = function_pb2.FunctionDefLibrary()
+        library.ParseFromString((self._folder / "library.pb").read_bytes())
+        for function in library.function:
+            context.context().add_function_def(function)
+        inputs = [name for name, _, _ in self._job["inputs"]]
+
+        def step(iterator: Any) -> Any:
+            capture = tf.compat.v1.get_default_graph().capture
+            given = dict(zip(inputs, iterator.get_next(), strict=True))
+            arguments = [
+                given[name] if name in given else capture(held[name])
+                for name in self._job["arguments"]
+            ]
+            outputs = tf.raw_ops.StatefulPartitionedCall(
+                args=arguments, Tout=self._job["outputs"], f=self._job["function"]
+            )
+            return tf.experimental.Optional.from_value(tuple(outputs))
+
+        return tf.function(step, autograph=False)
+
+    def _iterator(self, batch: list[Any]) -> Any:
+        """A source of this one batch, that leaves its size open as most sources do."""
+        tf = self._tf
+
+        def opened(*parts: Any) -> Any:
+            return tuple(
+                tf.compat.v1.placeholder_with_default(part, [None, *part.shape[1:]])
+                for part in parts
+            )
+
+        return iter(tf.data.Dataset.from_tensors(tuple(batch)).map(opened).repeat())
+
+    def _batch(self, size: int) -> list[Any]:
+        """Numbers that any model can work with."""
+        tf = self._tf
+        most = max(2, min([1000, *self._job["classes"]]))
+        batch = []
+        for _, shape, name in self._job["inputs"]:
+            lengths, dtype = [size, *shape[1:]], tf.as_dtype(name)
+            if dtype.is_floating:
+                made = tf.random.stateless_uniform(lengths, [3, 4], 0.0, 1.0, tf.float32)
+                batch.append(tf.cast(made, dtype))
+            elif dtype == tf.string:
+                batch.append(tf.fill(lengths, "word"))
+            elif dtype == tf.bool:
+                batch.append(tf.ones(lengths, tf.bool))
+            else:
+                made = tf.random.stateless_uniform(lengths, [5, 6], 0, most, tf.int32)
+                batch.append(tf.cast(made, dtype))
+        return batch
+
+
+def _read_events(logs: Path, marks: list[str]) -> dict[str, Any]:
+    """The allocations and releases of each phase, in order."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    (path,) = logs.rglob("*.xplane.pb")
+    space.ParseFromString(path.read_bytes())
+    events: list[tuple[int, str, dict[str, Any]]] = []
+    bounds: dict[str, tuple[int, int]] = {}
+    for plane in space.planes:
+        names = {key: data.name for key, data in plane.event_metadata.items()}
+        stats = {key: data.name for key, data in plane.stat_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                name = names[event.metadata_id]
+                begin = line.timestamp_ns * 1000 + event.offset_ps
+                if name.startswith("legroom:"):
+                    bounds[name[8:]] = (begin, begin + event.duration_ps)
+                elif name in ("MemoryAllocation", "MemoryDeallocation"):
+                    events.append((begin, name, _stats(event, stats)))
+    events.sort(key=lambda item: item[0])
+    phase_of = sorted((bounds[name][0], name) for name in marks)
+    ids: dict[int, int] = {}  # by address
+    texts: dict[str, int] = {}
+    found: dict[str, list[list[int]]] = {name: [] for name in marks}
+    number, current, made = -1, None, 0
+    for begin, name, data in events:
+        while number + 1 < len(phase_of) and begin >= phase_of[number + 1][0]:
+            number += 1
+            current = found[phase_of[number][1]]
+        if current is None or data.get("allocator_name") != "bfc_cpu_allocator_for_gpu":
+            continue
+        address = data["addr"]
+        if name == "MemoryAllocation":
+            made += 1
+            ids[address] = made
+            op = texts.setdefault(str(data.get("tf_op", "")), len(texts))
+            region = texts.setdefault(str(data.get("region_type", "")), len(texts))
+            shape = texts.setdefault(str(data.get("shape", "")), len(texts))
+            current.append([made, data["requested_bytes"], op, region, shape,
+                            data["allocation_bytes"], data["bytes_allocated"]])  # fmt: skip
+        elif address in ids:
+            current.append([-ids.pop(address)])
+    return {"events": found, "texts": list(texts)}
+
+
+def _stats(event: Any, names: dict[int, str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for stat in event.stats:
+        kind = stat.WhichOneof("value")
+        value = names.get(stat.ref_value, "") if kind == "ref_value" else getattr(stat, kind)
+        read[names[stat.metadata_id]] = value
+    return read
+
+
+if __name__ == "__main__":
+    main()

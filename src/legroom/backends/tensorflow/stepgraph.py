@@ -1,0 +1,266 @@
+"""One step of a model as a graph, with all that is needed to run or count it without the model.
+
+The graph is traced from the model's own `train_step`, `test_step` or `predict_step`, as Keras's
+`fit` would trace it, and leaves the model as it was. What it captures (weights, optimizer slots,
+metrics, seeds) is kept as shapes only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.tensorflow.collect import Applied, collecting
+from legroom.backends.tensorflow.specs import batch_specs, check_model
+from legroom.backends.tensorflow.untouched import untouched, without_memory
+from legroom.backends.tensorflow.whole import own_function
+from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.messages.ops import role_of_op
+
+__all__ = ["Held", "StepGraph", "trace_step"]
+
+_STEPS = {"fit": "train_step", "evaluate": "test_step", "predict": "predict_step"}
+# A captured constant up to this size is kept as it is; larger ones are data, not shapes.
+_SMALL = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A variable or constant that the step holds on to.
+
+    Attributes:
+        name: Its placeholder in the graph; empty where the step does not touch it.
+        role: "weights", "optimizer" or "other".
+        shape: Its shape.
+        dtype: Its type, by TensorFlow's name.
+        path: As Keras calls it.
+        value: A small constant's value; None for variables.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    path: str
+    value: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return int(np.prod(self.shape, dtype=np.int64)) * int(tf.as_dtype(self.dtype).size)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGraph:
+    """A traced step.
+
+    Attributes:
+        graph: Its graph.
+        function: The function that was made of it, which can be sent to another process.
+        inputs: Name, shape and type of each part of a batch.
+        held: What it captures, weights first, in the order of their creation.
+        samples: The batch size that it was traced for; None for any.
+        layers: The names of the model's layers.
+        classes: The bound of whole numbers in its inputs: below it, any can be looked up.
+        applied: What was handed to the optimizer, where that part was left out.
+        jit_compile: Whether the step is compiled with XLA.
+        method: "fit", "evaluate" or "predict".
+    """
+
+    graph: Any
+    function: Any
+    inputs: tuple[tuple[str, tuple[int | None, ...], str], ...]
+    held: tuple[Held, ...]
+    samples: int | None
+    layers: tuple[str, ...]
+    classes: tuple[int, ...]
+    applied: tuple[Applied, ...]
+    jit_compile: bool
+    method: str
+
+    @property
+    def input_bytes_per_sample(self) -> int:
+        """What one sample of a batch takes."""
+        return sum(
+            int(np.prod(shape[1:], dtype=np.int64)) * max(1, tf.as_dtype(dtype).size)
+            for _, shape, dtype in self.inputs
+        )
+
+    @property
+    def gradient_ops(self) -> frozenset[str]:
+        """The ops that make the gradients of weights: what the optimizer's ops read of others."""
+        shapes = {held.shape for held in self.held if held.role == "weights"}
+        found = set()
+        for op in self.graph.get_operations():
+            if role_of_op(op.name) != "optimizer":
+                continue
+            for tensor in op.inputs:
+                while tensor.op.type in ("Identity", "IdentityN"):
+                    tensor = tensor.op.inputs[tensor.value_index]
+                shape = tensor.shape
+                if role_of_op(tensor.op.name) == "gradient" and shape.is_fully_defined():
+                    found.update([tensor.op.name] if tuple(shape.as_list()) in shapes else [])
+        return frozenset(found)
+
+    def bytes_of(self, role: str) -> int:
+        """What is held in a role."""
+        return sum(held.nbytes for held in self.held if held.role == role)
+
+
+def trace_step(
+    model: Any,
+    *,
+    method: str = "fit",
+    data: Any = None,
+    length: int | None = None,
+    samples: int | None = None,
+    catch_apply: Callable[[Any], bool] | None = None,
+) -> StepGraph:
+    """Trace one step of a model.
+
+    Args:
+        model: A compiled Keras model.
+        method: "fit", "evaluate" or "predict".
+        data: A batch, as arrays, specs or a data set; None to read it off the model.
+        length: What open axes of the inputs other than the first stand for.
+        samples: A batch size to trace for; None leaves it open, as Keras does.
+        catch_apply: Asked with an optimizer whether its update is to be left out of the graph.
+
+    Raises:
+        UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
+    """
+    if method not in _STEPS:
+        raise LegroomError(
+            f"method must be 'fit', 'evaluate' or 'predict'. Received: method={method!r}"
+        )
+    check_model(model, method)
+    first: Exception | None = None
+    with untouched(model):
+        for specs in batch_specs(model, method, data, length):
+            if samples is not None:
+                specs = tree.map_structure(
+                    lambda spec: (
+                        None
+                        if spec is None
+                        else tf.TensorSpec((samples, *spec.shape[1:]), spec.dtype)
+                    ),
+                    specs,
+                )
+            try:
+                return _trace(model, method, specs, samples, catch_apply)
+            except LegroomError:
+                raise
+            except Exception as error:
+                first = first or error
+    what = str(first).strip().splitlines()
+    raise UnsupportedModel(
+        f"The {_STEPS[method]} of {model.name!r} can't be traced: {type(first).__name__}: "
+        f"{' '.join(what)[:400]}\nIf the batch is not what it expects, show one: data=(x, y) as "
+        "fit gets it."
+    ) from first
+
+
+def _trace(
+    model: Any,
+    method: str,
+    specs: Any,
+    samples: int | None,
+    catch_apply: Callable[[Any], bool] | None,
+) -> StepGraph:
+    call = getattr(model, _STEPS[method])
+    applied: list[Applied] = []
+
+    def step(data: Any) -> Any:
+        return model.distribute_strategy.run(call, args=(data,))
+
+    def caught(data: Any) -> Any:
+        with collecting(applied.append):
+            outputs = step(data)
+        return outputs, [call.gradients for call in applied]
+
+    catches = catch_apply is not None and catch_apply(getattr(model, "optimizer", None))
+    with without_memory() as born:
+        function = own_function(
+            tf.autograph.experimental.do_not_convert(caught if catches else step), None, specs
+        )
+        traced = function.get_concrete_function()
+        held = _held(model, traced, born)
+    inputs = [tensor for tensor in traced.inputs if tensor.dtype != tf.resource]
+    captured = {id(inner) for _, inner in traced.graph.captures}
+    return StepGraph(
+        graph=traced.graph,
+        function=traced,
+        inputs=tuple(
+            (tensor.op.name, tuple(tensor.shape.as_list()), tensor.dtype.name)
+            for tensor in inputs
+            if id(tensor) not in captured
+        ),
+        held=tuple(held),
+        samples=samples,
+        layers=tuple(layer.name for layer in model._flatten_layers(include_self=False)),
+        classes=tuple(_bounds(model)),
+        applied=tuple(applied),
+        jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
+        method=method,
+    )
+
+
+def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:
+    """Everything that stays in memory between steps, by role, and what else was captured."""
+    roles: dict[int, tuple[str, str, Any]] = {}  # by handle
+    optimizers = [thing for thing in vars(model).values() if isinstance(thing, keras.Optimizer)]
+    for role, variables in (
+        ("weights", model.variables),
+        ("optimizer", [v for optimizer in optimizers for v in optimizer.variables]),
+        ("other", model.metrics_variables),
+    ):
+        for variable in variables:
+            value = getattr(variable, "value", variable)
+            if hasattr(value, "handle"):
+                roles.setdefault(id(value.handle), (role, variable.path, value))
+    for variable in born:
+        # A variable that nobody above knows: an inner optimizer's, or one made on the way.
+        roles.setdefault(id(variable.handle), ("other", variable.name, variable))
+    held: dict[int, Held] = {
+        handle: Held("", role, tuple(value.shape.as_list()), value.dtype.name, path)
+        for handle, (role, path, value) in roles.items()
+    }
+    for outer, inner in traced.graph.captures:
+        name = inner.op.name
+        if id(outer) in held:
+            held[id(outer)] = dataclasses.replace(held[id(outer)], name=name)
+        elif outer.dtype == tf.resource:
+            held[id(outer)] = _captured_resource(outer, name, traced)
+        else:
+            small = outer.shape.num_elements() * max(1, outer.dtype.size) <= _SMALL
+            held[id(outer)] = Held(
+                name, "other", tuple(outer.shape.as_list()), outer.dtype.name, "constant",
+                outer.numpy() if small else None,
+            )  # fmt: skip
+    return list(held.values())
+
+
+def _captured_resource(handle: Any, name: str, traced: Any) -> Held:
+    for variable in traced.graph.variables:
+        if variable.handle is handle:
+            return Held(name, "other", tuple(variable.shape.as_list()), variable.dtype.name,
+                        variable.name)  # fmt: skip
+    return Held(name, "other", (), "resource", handle.op.type if hasattr(handle, "op") else "")
+
+
+def _bounds(model: Any) -> list[int]:
+    """How large whole numbers in a batch may be: what is looked up has to be there."""
+    found = [
+        int(layer.input_dim)
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Embedding)
+    ]
+    outputs = getattr(getattr(model, "_functional", None) or model, "outputs", None) or []
+    found += [int(out.shape[-1]) for out in outputs if out.shape and out.shape[-1]]
+    return found

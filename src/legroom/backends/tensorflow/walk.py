@@ -1,0 +1,204 @@
+"""A traced step as nodes that the executor's model can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import function_def_to_graph
+
+from legroom.backends.tensorflow.scratch import scratch_bytes
+from legroom.backends.tensorflow.stepgraph import StepGraph
+from legroom.backends.tensorflow.trace import PASS_ON, REUSE
+from legroom.core.graphs import Graph, Node, Size
+
+__all__ = ["TRACED_SIZE", "input_sizes", "walk_step"]
+
+# The batch size to trace for: a prime that no layer is as wide as, so that an axis which it
+# divides is the batch's.
+TRACED_SIZE = 1009
+
+_NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
+            "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "Assert",
+            "ResourceApplyAdam", "ResourceApplyGradientDescent"}  # fmt: skip
+# What TensorFlow's executor runs at once.
+_CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
+          "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
+          "VarHandleOp", "EnsureShape"}  # fmt: skip
+_LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
+          "TensorListGetItem": "get", "TensorListFromTensor": "list", "TensorListReserve": "none",
+          "EmptyTensorList": "none", "TensorListLength": "none",
+          "TensorListElementShape": "none"}  # fmt: skip
+_CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
+          "StatelessIf": "then_branch"}  # fmt: skip
+_WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
+
+
+def walk_step(step: StepGraph) -> Graph:
+    """The graph of a step that was traced for `TRACED_SIZE` samples."""
+    graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
+    data = {name for name, _, _ in step.inputs}
+    graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in data)
+    return graph
+
+
+def input_sizes(step: StepGraph) -> list[Size]:
+    """The sizes of the parts of a batch."""
+    return [(_axes(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs]
+
+
+def _axes(shape: Any) -> tuple[tuple[float, float], ...]:
+    axes = []
+    for length in shape:
+        if length is None:
+            length = TRACED_SIZE
+        if length and length % TRACED_SIZE == 0:
+            axes.append((0.0, float(length // TRACED_SIZE)))
+        else:
+            axes.append((float(length), 0.0))
+    return tuple(axes)
+
+
+class _Walker:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._bodies: dict[tuple[str, str], Graph] = {}
+        self._turns: dict[str, int] = {}
+
+    def graph(self, graph: Any, arguments: list[Any]) -> Graph:
+        """A graph's nodes, without those that nothing depends on."""
+        ops = _needed(graph)
+        # Places first: a loop's accumulators are made after the loop that reads them.
+        place: dict[str, int] = {}
+        ports: dict[Any, tuple[int, int]] = {}  # by tensor
+        count = 0
+        for op in ops:
+            place[op.name] = count
+            for port, tensor in enumerate(op.outputs):
+                split = op.type == "IdentityN"
+                ports[tensor.ref()] = (count + port, 0) if split else (count, port)
+            count += len(op.outputs) if op.type == "IdentityN" else 1
+        nodes: list[Node] = []
+        for op in ops:
+            inputs = [ports[tensor.ref()] for tensor in op.inputs]
+            if op.type == "IdentityN":
+                # TensorFlow's optimizer takes it apart; as one op it would be a barrier.
+                nodes += [Node(op.name, "alias", [edge], [], [None], cheap=True) for edge in inputs]
+            else:
+                controls = [place[c.name] for c in op.control_inputs if c.name in place]
+                nodes.append(self._node(op, inputs, controls))
+        return Graph(
+            nodes,
+            [place[tensor.op.name] for tensor in arguments],
+            [ports[tensor.ref()] for tensor in graph.outputs if tensor.ref() in ports],
+        )
+
+    def _node(self, op: Any, inputs: list[tuple[int, int]], controls: list[int]) -> Node:
+        kind = op.type
+        outputs = [_size(tensor) for tensor in op.outputs]
+        node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
+        if kind in _NOTHING or (not outputs):
+            node.effect = "none"
+        elif kind in _LISTS:
+            node.effect = _LISTS[kind]
+            if kind == "TensorListSetItem" and op.inputs[1].op.type == "Const":
+                node.effect = "replace"
+        elif kind in ("AddN", "AddV2") and op.outputs[0].dtype == tf.variant:
+            node.effect = "merge"
+        elif kind in PASS_ON:
+            node.effect = "alias"
+        elif kind in REUSE:
+            node.effect = "reuse"
+        elif kind in _CALLS:
+            node.effect, node.body = "call", self._body(op, _CALLS[kind])
+            if kind.endswith("If"):
+                node.inputs = inputs[1:]
+                node.controls = [*controls, inputs[0][0]]
+        elif kind in ("While", "StatelessWhile"):
+            node.effect, node.body = "loop", self._body(op, "body")
+            node.turns = self._count_turns(op)
+        elif kind in _WITH_SCRATCH:
+            node.scratch = _scratch(op)
+        return node
+
+    def _body(self, op: Any, attribute: str) -> Graph:
+        name = op.get_attr(attribute).name
+        inputs = op.inputs[1:] if op.type.endswith("If") else op.inputs
+        shapes = [tensor.shape for tensor in inputs]
+        key = (name, str(shapes))
+        if key not in self._bodies:
+            definition = op.graph._get_function(name) or self._root._get_function(name)
+            inner = getattr(definition, "graph", None)
+            if inner is None:
+                inner = function_def_to_graph.function_def_to_graph(
+                    getattr(definition, "cached_definition", definition), shapes
+                )
+            self._bodies[key] = self.graph(inner, list(inner.inputs))
+        return self._bodies[key]
+
+    def _count_turns(self, op: Any) -> int:
+        """How often a loop turns: its limit, or as often as the loop that it is the gradient of."""
+        for tensor in op.inputs[:4]:
+            source = tensor.op
+            while source.type == "Identity":
+                source = source.inputs[0].op
+            if source.name in self._turns:
+                self._turns[op.name] = self._turns[source.name]
+                return self._turns[op.name]
+        turns = 1
+        for tensor in op.inputs[1:3]:
+            while tensor.op.type in ("Max", "Min", "Identity"):
+                tensor = tensor.op.inputs[0]
+            value = tf.get_static_value(tensor)
+            if value is not None and value.ndim == 0 and value > turns:
+                turns = int(value)
+        for tensor in op.inputs:
+            # Without a limit that is known: as many turns as there are entries to go through.
+            if turns == 1 and tensor.op.type == "TensorListFromTensor":
+                turns = tensor.op.inputs[0].shape[0] or 1
+        self._turns[op.name] = turns
+        return turns
+
+
+def _needed(graph: Any) -> list[Any]:
+    """The ops that a graph's results and effects depend on, in the order of their making."""
+    needed: set[str] = set()
+    waiting = [tensor.op for tensor in graph.outputs]
+    waiting += list(getattr(graph, "control_outputs", None) or [])
+    waiting += [tensor.op for tensor in graph.inputs]
+    waiting += [op for op in graph.get_operations() if "Assign" in op.type]
+    while waiting:
+        op = waiting.pop()
+        if op.name in needed:
+            continue
+        needed.add(op.name)
+        waiting.extend(tensor.op for tensor in op.inputs)
+        waiting.extend(op.control_inputs)
+    return [op for op in graph.get_operations() if op.name in needed]
+
+
+def _size(tensor: Any) -> Size | None:
+    if tensor.dtype in (tf.resource, tf.variant) or tensor.shape.rank is None:
+        return None
+    return _axes(tensor.shape.as_list()), float(tensor.dtype.size or 8)
+
+
+def _scratch(op: Any) -> tuple[float, float]:
+    """Scratch as a function of the batch: what it takes at two sizes tells."""
+
+    def at(samples: int) -> int:
+        def lengths(tensor: Any) -> list[int] | None:
+            if tensor.shape.rank is None:
+                return None
+            return [round(fixed + each * samples) for fixed, each in _axes(tensor.shape.as_list())]
+
+        shapes = [lengths(tensor) for tensor in op.inputs]
+        output = lengths(op.outputs[0])
+        if output is None or any(shape is None for shape in shapes):
+            return 0
+        known = [shape for shape in shapes if shape is not None]
+        return scratch_bytes(op.type, known, output, op.outputs[0].dtype.size)
+
+    one, many = at(64), at(128)
+    each = (many - one) / 64
+    return max(0.0, one - 64 * each), each

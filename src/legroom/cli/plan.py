@@ -1,0 +1,173 @@
+"""``legroom plan``: what a training will need, and the cheapest way that fits, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["CONTEXT_SETTINGS", "plan"]
+
+# Options end at the script: what follows is the script's, whatever it looks like.
+CONTEXT_SETTINGS = {
+    "allow_interspersed_args": False,
+    "help_option_names": ["-h", "--help"],
+}
+
+
+def plan(
+    script: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A training script: it is run up to its first `fit`.",
+            metavar="[SCRIPT]",
+            show_default=False,
+        ),
+    ] = None,
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(help="The script's own arguments.", metavar="[ARGS]", show_default=False),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A saved .keras model.", metavar="FILE", show_default=False),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            help="One of keras.applications, by name: ResNet50.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="The batch size; a script's own by default, else 32.",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="The budget: 8GiB, 8GB, 80%. Without it, what this machine has.",
+            metavar="SIZE",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="The budget of a machine that is not here: t4, p100, v100, l4, a100-40, a100-80, "
+            "h100, h200, colab-t4, kaggle-p100, …",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="For --app, and a saved model without one.", metavar="NAME")
+    ] = "adam",
+    length: Annotated[
+        int | None,
+        typer.Option(
+            help="What input axes of any length stand for: the longest there is.",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
+    mixed_precision: Annotated[
+        bool, typer.Option("--mixed-precision", help="Allow it: it changes numbers.")
+    ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Only ways that make the same update as the whole batch."),
+    ] = False,
+    source: Annotated[
+        str, typer.Option(help="auto, compiled, probed or traced.", metavar="SOURCE")
+    ] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the plan as one JSON document.")
+    ] = False,
+) -> None:
+    """Say what a training will need, and the fastest way to run it that fits.
+
+    Nothing is trained. A script is run in a process of its own up to its first `fit`, and then
+    ended: what it does before that (reading data, writing files, printing) it really does.
+
+    **Examples**
+
+    `legroom plan --memory 1GiB train.py`
+
+    `legroom plan --app ResNet50 --batch-size 256 --device t4`
+
+    `legroom plan --model m.keras --batch-size 64 --memory 8GiB --json`
+
+    **Exit code**: 0 if it fits in some way, 3 if in none, 2 if the command can't be understood.
+    """
+    from legroom.cli.planning import Question, ask
+
+    given = [name for name, value in (("SCRIPT", script), ("--model", model), ("--app", app))
+             if value is not None]  # fmt: skip
+    if len(given) != 1:
+        raise typer.BadParameter(
+            "Give one of: a script, --model FILE, --app NAME. Received: "
+            f"{' and '.join(given) or 'none of them'}",
+            param_hint="SCRIPT",
+        )
+    if memory is not None and device is not None:
+        raise typer.BadParameter("Give --memory or --device, not both.", param_hint="--device")
+    if script is not None:
+        from legroom.cli.run import check_script
+
+        check_script(script)
+    question = Question(
+        script=None if script is None else str(script),
+        arguments=tuple(args or ()),
+        model=None if model is None else str(model),
+        app=app,
+        batch_size=batch_size,
+        budget_bytes=_budget(memory, device),
+        optimizer=optimizer,
+        length=length,
+        allow=("slices", "remat", *(("mixed_precision",) if mixed_precision else ())),
+        exact=exact,
+        source=source,
+    )
+    _show(ask(question), as_json)
+
+
+def _budget(memory: str | None, device: str | None) -> int | None:
+    """The budget in bytes.
+
+    Raises:
+        BadBudget: If it can't be read, or no device has the name.
+    """
+    if device is not None:
+        from legroom.machine.devices import find_device
+
+        return find_device(device).usable_bytes
+    if memory is not None:
+        from legroom.core.units import parse_size
+        from legroom.machine.memory import device_limit
+
+        return parse_size(memory, whole=device_limit())
+    return None
+
+
+def _show(made: Any, as_json: bool) -> None:
+    if as_json:
+        typer.echo(made.to_json(indent=1))
+        return
+    import sys
+
+    from rich.console import Console
+
+    from legroom.plan import plan_view
+
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    console = Console(highlight=False)
+    console.width = min(console.width, 80)
+    console.print(plan_view(made))

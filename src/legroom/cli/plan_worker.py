@@ -1,0 +1,141 @@
+"""The process that answers ``legroom plan``. Run as a file, by :mod:`legroom.cli.planning`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from legroom.cli.planning import Question
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Answer the question in ``sys.argv[1]`` into the file that ``sys.argv[2]`` names."""
+    _, text, answer, *arguments = sys.argv
+    # This folder is on the module path because the file is run from it; the script's is to be.
+    sys.path[0] = str(Path(__file__).parents[2])
+    from legroom.cli.planning import Question
+    from legroom.core.errors import LegroomError
+
+    question = Question.from_json(text)
+    worker = _Worker(question, Path(answer))
+    try:
+        if question.script is not None:
+            worker.run_script(question.script, arguments)
+        else:
+            worker.answer(worker.make_model(), question.batch_size or 32)
+    except LegroomError as error:
+        worker.fail(error)
+
+
+class _Worker:
+    def __init__(self, question: Question, answer: Path) -> None:
+        self._question = question
+        self._answer = answer
+
+    def answer(self, model: Any, batch_size: int, data: Any = None) -> None:
+        """Plan for a model, and write the plan down."""
+        from legroom.plan import plan
+
+        question = self._question
+        made = plan(
+            model,
+            batch_size,
+            memory=question.budget_bytes,
+            allow=question.allow,
+            exact=question.exact,
+            data=data,
+            length=question.length,
+            source=question.source,
+        )
+        self._write(made.to_dict())
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Write down why there is no plan, and end."""
+        self._write({"error": type(error).__name__, "message": str(error)})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+    def _write(self, document: dict[str, Any]) -> None:
+        from legroom.core.files import write_atomically
+
+        write_atomically(self._answer, json.dumps(document).encode())
+
+    def make_model(self) -> Any:
+        """The saved model, or the application."""
+        import keras
+
+        from legroom.core.errors import LegroomError
+
+        question = self._question
+        if question.app is not None:
+            make = getattr(keras.applications, question.app, None)
+            if make is None or not callable(make):
+                names = [name for name in dir(keras.applications) if name[0].isupper()]
+                raise LegroomError(
+                    f"keras.applications has no {question.app!r}. It has: {', '.join(names)}"
+                )
+            model = make(weights=None)
+        else:
+            try:
+                model = keras.saving.load_model(str(question.model))
+            except Exception as error:
+                raise LegroomError(
+                    f"{question.model} can't be loaded as a Keras model: "
+                    f"{' '.join(str(error).split())[:300]}"
+                ) from error
+        if getattr(model, "optimizer", None) is None:
+            try:
+                optimizer = keras.optimizers.get(question.optimizer)
+            except ValueError:
+                raise LegroomError(
+                    f"Keras knows no optimizer {question.optimizer!r}. Give one by its name: "
+                    "sgd, adam, adamw, rmsprop, …"
+                ) from None
+            model.compile(optimizer, "sparse_categorical_crossentropy")
+        return model
+
+    def run_script(self, script: str, arguments: list[str]) -> None:
+        """Run a script up to its first `fit`."""
+        from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+        from legroom.core.errors import LegroomError
+
+        def fit(model: Any, x: Any = None, y: Any = None, *args: Any, **options: Any) -> NoReturn:
+            try:
+                self.answer(model, *self._fitted(x, y, args, options))
+            except LegroomError as error:
+                self.fail(error)
+            # Not by an exception: a script may catch it, or train something else at its end.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+        TensorFlowTrainer.fit = fit
+        path = os.path.abspath(script)
+        sys.argv[:] = [script, *arguments]
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        module = types.ModuleType("__main__")
+        module.__dict__.update(__builtins__=__builtins__, __file__=path)
+        sys.modules["__main__"] = module
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+
+    def _fitted(self, x: Any, y: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The batch size and the data that a `fit` was given."""
+        from legroom.backends.tensorflow.fitted import fitted_data
+
+        batch_size = options.get("batch_size") or (args[0] if args else None)
+        size, data = fitted_data(x, y, options.get("sample_weight"), batch_size)
+        return self._question.batch_size or size or 32, data
+
+
+if __name__ == "__main__":
+    main()

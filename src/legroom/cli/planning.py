@@ -1,0 +1,85 @@
+"""What ``legroom plan`` asks, answered in a process of its own.
+
+The process imports TensorFlow and makes the model, or runs the user's script up to its first
+`fit`. So a script that dies takes nothing along, and what TensorFlow prints does not mix with the
+answer, which comes back in a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from legroom.cli.children import require_tensorflow
+from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.records import Record
+from legroom.plan.ways import Plan
+
+__all__ = ["ERRORS", "Question", "ask"]
+
+ERRORS: dict[str, type[LegroomError]] = {"CannotFit": CannotFit, "BadBudget": BadBudget}
+
+
+@dataclasses.dataclass(frozen=True)
+class Question(Record):
+    """What is asked: one of script, model or app, and under what conditions."""
+
+    script: str | None = None
+    arguments: tuple[str, ...] = ()
+    model: str | None = None
+    app: str | None = None
+    batch_size: int | None = None
+    budget_bytes: int | None = None
+    optimizer: str = "adam"
+    length: int | None = None
+    allow: tuple[str, ...] = ("slices", "remat")
+    exact: bool = False
+    source: str = "auto"
+
+
+def ask(question: Question) -> Plan:
+    """Have a question answered.
+
+    Raises:
+        LegroomError: What the other process met, under the same class.
+    """
+    require_tensorflow()
+    with tempfile.TemporaryDirectory(prefix="legroom-", ignore_cleanup_errors=True) as folder:
+        answer = Path(folder) / "answer.json"
+        worker = Path(__file__).with_name("plan_worker.py")
+        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if question.script is None:
+            environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
+        done = subprocess.run(
+            [sys.executable, str(worker), question.to_json(), str(answer), *question.arguments],
+            env=environment,
+            # The answer is on stdout: what the script prints goes to stderr.
+            stdout=sys.stderr.fileno(),
+            stderr=None if question.script is not None else subprocess.PIPE,
+        )
+        if not answer.exists():
+            raise LegroomError(_no_answer(question, done))
+        said = json.loads(answer.read_text())
+    if "error" in said:
+        kind = ERRORS.get(said["error"], LegroomError)
+        raise kind(said["message"])
+    return Plan.from_dict(said)
+
+
+def _no_answer(question: Question, done: subprocess.CompletedProcess[bytes]) -> str:
+    if question.script is not None:
+        how = f"exit code {done.returncode}" if done.returncode >= 0 else (
+            f"signal {-done.returncode}")  # fmt: skip
+        return (
+            f"{question.script} ended ({how}) without calling model.fit, so there is no training "
+            "to plan for. A loop written by hand can't be planned yet: ask about its model with "
+            "legroom.plan(model, batch_size, data=…)."
+        )
+    lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
+    return f"The model could not be looked at: {lines[-1] if lines else 'no reason was given'}"

@@ -1,0 +1,59 @@
+"""A step's graph as predictions run it: nodes, what each does with memory, and how much.
+
+A backend makes it of its own graph; sizes are functions of the batch size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["Graph", "Node", "Size"]
+
+# A tensor's axes (a fixed length, and one for each sample) and the bytes of an entry.
+Size = tuple[tuple[tuple[float, float], ...], float]
+
+
+@dataclasses.dataclass
+class Node:
+    """One op.
+
+    Attributes:
+        name: Its name.
+        effect: What it does with memory: "new", "alias", "reuse", "none"; "push", "set",
+            "replace", "merge", "pop", "get", "list" for lists of tensors; "call" and "loop" for
+            ops that run a graph.
+        inputs: Where its inputs come from: node and port.
+        controls: Nodes that have to run before it.
+        outputs: The sizes of its outputs; None for what takes no memory.
+        cheap: Whether the executor runs it at once.
+        scratch: Fixed bytes, and bytes for each sample, taken while it runs.
+        body: The graph that it runs.
+        turns: How often a loop runs it.
+    """
+
+    name: str
+    effect: str
+    inputs: list[tuple[int, int]]
+    controls: list[int]
+    outputs: list[Size | None]
+    cheap: bool = False
+    scratch: tuple[float, float] = (0.0, 0.0)
+    body: Graph | None = None
+    turns: int = 1
+
+
+@dataclasses.dataclass
+class Graph:
+    """Nodes in the order of their making.
+
+    Attributes:
+        nodes: The nodes.
+        arguments: Those that are given.
+        results: The outputs that are returned.
+        late: Arguments that come when all else that can run has run: a batch, which is fetched.
+    """
+
+    nodes: list[Node]
+    arguments: list[int]
+    results: list[tuple[int, int]]
+    late: frozenset[int] = frozenset()

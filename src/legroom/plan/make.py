@@ -1,0 +1,177 @@
+"""From a model and a budget to a plan."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Collection
+from typing import Any
+
+from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.units import format_bytes, parse_size
+from legroom.plan.choose import choose, largest_that_fits, slice_time
+from legroom.plan.ways import Plan, Way
+from legroom.predict.estimate import Estimate
+from legroom.predict.sources import Prediction, read_batch_size
+
+__all__ = ["ALLOWED", "fingerprint", "plan"]
+
+ALLOWED = ("slices", "remat", "mixed_precision")
+
+
+def plan(
+    model: Any,
+    batch_size: int = 32,
+    *,
+    memory: str | int | None = None,
+    allow: Collection[str] = ("slices", "remat"),
+    exact: bool = False,
+    data: Any = None,
+    length: int | None = None,
+    source: str = "auto",
+) -> Plan:
+    """Choose the fastest predicted way to train a model within a budget.
+
+    Args:
+        model: A compiled Keras model.
+        batch_size: The batch size to train with; it stays the same in every plan.
+        memory: The budget: "16GiB", "80%", bytes. Without it, what this machine has.
+        allow: What may be used: "slices", "remat" (recompute), "mixed_precision". The last
+            changes numbers and is used only if it is named.
+        exact: Only ways that make the same update as the whole batch: no slices for BatchNorm.
+        data: As in :func:`legroom.estimate`.
+        length: As in :func:`legroom.estimate`.
+        source: As in :func:`legroom.estimate`.
+
+    Raises:
+        CannotFit: If no way fits, with what each would need.
+        BadBudget: If the budget can't be read, or is less than the weights take.
+    """
+    samples = read_batch_size(batch_size)
+    if isinstance(allow, str):
+        allow = (allow,)
+    unknown = [name for name in allow if name not in ALLOWED]
+    if unknown:
+        raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
+    budget = _budget(memory)
+    prediction = Prediction(model, data=data, length=length, source=source)
+    whole = prediction.estimate(samples, budget)
+    held = whole.breakdown["weights"] + whole.breakdown["optimizer"]
+    if held > budget:
+        raise CannotFit(
+            f"The weights and the optimizer's state of {whole.model!r} take {format_bytes(held)} "
+            f"alone, and the budget is {format_bytes(budget)}. No batch size helps: give more "
+            "memory, use a smaller model, or an optimizer without state (SGD).",
+            needed_bytes=held,
+            budget_bytes=budget,
+        )
+    ways = [_as_it_is(whole, budget)]
+    notes: list[str] = list(whole.notes)
+    coupled = _coupled(model)
+    if "slices" in allow and samples > 1:
+        ways.append(_slices(prediction, whole, samples, budget, exact=not coupled))
+        if coupled and not exact:
+            notes.append(
+                f"slices change what {_listed(coupled)} sees: it takes its statistics from "
+                "smaller slices. exact=True leaves slices out."
+            )
+    if "mixed_precision" in allow and not ways[0].fits:
+        ways.append(_mixed(model, samples, budget, data, length, source))
+    chosen, others, better = choose(ways, budget, exact=exact)
+    return Plan(
+        model=whole.model,
+        fingerprint=fingerprint(model),
+        legroom=importlib.metadata.version("legroom"),
+        batch_size=samples,
+        budget_bytes=budget,
+        chosen=chosen,
+        passed_over=tuple(others),
+        estimate=whole,
+        next_better_bytes=better,
+        notes=tuple(notes),
+    )
+
+
+def fingerprint(model: Any) -> str:
+    """What a plan is bound to: the model's weights by name, shape and type, not their values."""
+    parts = [
+        f"{variable.path} {tuple(variable.shape)} {variable.dtype}" for variable in model.weights
+    ]
+    parts += [type(model).__name__, str(type(getattr(model, "optimizer", None)).__name__)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _budget(memory: str | int | None) -> int:
+    from legroom.machine.memory import device_limit, host_available
+
+    if memory is not None:
+        return parse_size(memory, whole=device_limit())
+    from legroom.machine.gpu import list_gpus
+
+    gpus = list_gpus()
+    budget = gpus[0].free_bytes if gpus else host_available()
+    if budget <= 0:
+        raise BadBudget("No memory is free on this machine now. Give memory= to plan by.")
+    return int(budget)
+
+
+def _as_it_is(whole: Estimate, budget: int) -> Way:
+    peak = max(whole.high_bytes, whole.first_step_bytes)
+    return Way("as it is", peak, 1.0, peak <= budget)
+
+
+def _slices(
+    prediction: Prediction, whole: Estimate, samples: int, budget: int, *, exact: bool
+) -> Way:
+    gradients = _gradient_bytes(prediction.model)
+    input_bytes = whole.breakdown["input"] / samples
+
+    def peak(size: int) -> int:
+        # The sums of the gradients, those of the slice, and the whole batch beside its slice.
+        extra = 2 * gradients + int(input_bytes * (samples - size))
+        return prediction.peak(size) + extra
+
+    size = largest_that_fits(peak, budget, max(1, samples - 1))
+    if size == 0:
+        return Way("one sample at a time", peak(1), slice_time(samples, 1), False, exact,
+                   slice_size=1)  # fmt: skip
+    # The same number of slices, but all of about the same size.
+    size = -(-samples // -(-samples // size))
+    count = -(-samples // size)
+    return Way(f"{count} slices of {size}", peak(size), slice_time(samples, size), True, exact,
+               slice_size=size)  # fmt: skip
+
+
+def _gradient_bytes(model: Any) -> int:
+    from legroom.backends.tensorflow.weights import trainable_bytes
+
+    return int(trainable_bytes(model))
+
+
+def _coupled(model: Any) -> list[str]:
+    from legroom.backends.tensorflow.weights import coupling_layers
+
+    return list(coupling_layers(model))
+
+
+def _mixed(
+    model: Any, samples: int, budget: int, data: Any, length: int | None, source: str
+) -> Way:
+    from legroom.backends.tensorflow.weights import in_half_precision
+
+    try:
+        with in_half_precision(model) as other:
+            made = Prediction(other, data=data, length=length, source=source).estimate(
+                samples, budget
+            )
+    except LegroomError as error:
+        return Way("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
+                   reason=f"could not be predicted: {error}")  # fmt: skip
+    peak = max(made.high_bytes, made.first_step_bytes)
+    # It changes numbers, and was allowed by name: it counts as the user's own choice.
+    return Way("mixed precision", peak, 0.9, peak <= budget, exact=True, mixed_precision=True)
+
+
+def _listed(names: Collection[str]) -> str:
+    first, *rest = names
+    return first if not rest else f"{first} and {len(rest)} other layer{'s' * (len(rest) > 1)}"

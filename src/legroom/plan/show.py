@@ -1,0 +1,50 @@
+"""A plan, and the way to it, as tables for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legroom.core.records import register_renderer
+from legroom.core.units import format_bytes
+from legroom.plan.ways import Plan, Way
+from legroom.predict.show import estimate_table
+
+__all__ = ["plan_view"]
+
+
+def plan_view(made: Plan) -> Any:
+    """A plan for the terminal: what it is for, the estimate, and the ways with reasons."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from legroom.report.text import clean_line
+
+    head = Text.assemble(
+        (clean_line(made.model), "bold"),
+        f", batch {made.batch_size}, in {format_bytes(made.budget_bytes)}",
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in (("way", "left"), ("peak", "right"), ("time", "right"), ("", "left")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_row(*_row(made.chosen, "chosen"), style="bold")
+    for way in made.passed_over:
+        table.add_row(*_row(way, way.reason))
+    parts: list[Any] = [head, Text(), estimate_table(made.estimate), Text(), table]
+    if made.next_better_bytes is not None:
+        parts += [
+            Text(),
+            Text(f"A faster way fits from {format_bytes(made.next_better_bytes)} on."),
+        ]
+    for note in made.notes:
+        if note not in made.estimate.notes:
+            parts += [Text(), Text(f"Note: {clean_line(note)}")]
+    return Group(*parts)
+
+
+def _row(way: Way, last: str) -> tuple[str, str, str, str]:
+    peak = "unknown" if way.peak_bytes is None else f"up to {format_bytes(way.peak_bytes)}"
+    return way.name, peak, f"× {way.time_factor:.2f}", last
+
+
+register_renderer(Plan, "rich", plan_view)

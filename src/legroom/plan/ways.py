@@ -1,0 +1,74 @@
+"""Plan: how a step will be run, and the ways that were passed over."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from legroom.core.records import Record
+from legroom.predict.estimate import Estimate
+
+__all__ = ["Plan", "Way"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Way(Record):
+    """One way to run a step.
+
+    Attributes:
+        name: "as it is", "slices of 32", "mixed precision", …
+        peak_bytes: Its predicted peak, error bar included; None where it could not be predicted.
+        time_factor: Its predicted time, with the step as it is as 1.
+        fits: Whether it fits the budget.
+        exact: Whether it makes the same update as the whole batch.
+        reason: Why it was passed over; empty for the one that was chosen.
+        slice_size: The size of its slices; None for the whole batch.
+        mixed_precision: Whether it needs half precision.
+        recompute: The layers whose activations are computed again on the way back.
+    """
+
+    name: str
+    peak_bytes: int | None
+    time_factor: float
+    fits: bool
+    exact: bool = True
+    reason: str = ""
+    slice_size: int | None = None
+    mixed_precision: bool = False
+    recompute: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(Record):
+    """The fastest predicted way that fits.
+
+    Attributes:
+        model: The model's name.
+        fingerprint: Which model it is for: its layers and weights, without their values.
+        legroom: The version of legroom that made it.
+        batch_size: The batch size.
+        budget_bytes: What it was made for.
+        chosen: The way to run it.
+        passed_over: The others, with reasons.
+        estimate: What the step as it is would take.
+        next_better_bytes: The budget at which a faster way would fit; None for the fastest.
+        notes: What a reader should know: what slices would change, for one.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    model: str
+    fingerprint: str
+    legroom: str
+    batch_size: int
+    budget_bytes: int
+    chosen: Way
+    passed_over: tuple[Way, ...]
+    estimate: Estimate
+    next_better_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def slice_size(self) -> int | None:
+        """The size of the slices; None for the whole batch."""
+        return self.chosen.slice_size

@@ -1,0 +1,52 @@
+"""Estimate: what a training step will need, before anything has run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from legroom.core.records import Record
+
+__all__ = ["BREAKDOWN", "Estimate"]
+
+# The parts of a peak, in the order in which they are shown.
+BREAKDOWN = ("weights", "gradients", "optimizer", "activations", "workspace", "input", "other")
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate(Record):
+    """The device memory that a model's step will need.
+
+    Attributes:
+        model: The model's name.
+        method: "fit", "evaluate" or "predict".
+        batch_size: The batch size it is for.
+        peak_bytes: The peak of the steady steps: weights, optimizer and all.
+        low_bytes: The peak is not expected to lie below this.
+        high_bytes: Nor above this: a cap to set by.
+        first_step_bytes: The peak of the first step.
+        source: How it was made: "compiled", "probed" or "traced".
+        breakdown: What holds the memory at the peak: weights, gradients, optimizer, activations,
+            workspace, input, other (what the allocator rounds up, metrics, constants).
+        layers: Bytes by layer at the peak, the largest first.
+        timeline: The bytes in use during one step: op and bytes, in order.
+        seconds: How long the estimate took.
+        notes: What a reader should know, as why a better source could not be used.
+    """
+
+    model: str
+    method: str
+    batch_size: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    first_step_bytes: int
+    source: str
+    breakdown: dict[str, int]
+    layers: tuple[tuple[str, int], ...] = ()
+    timeline: tuple[tuple[str, int], ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def fits(self, budget_bytes: int) -> bool:
+        """Whether it should fit into a budget, error bar and all."""
+        return max(self.high_bytes, self.first_step_bytes) <= budget_bytes

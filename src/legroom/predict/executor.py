@@ -1,0 +1,207 @@
+"""A graph run by TensorFlow's rules, without running it: which op takes memory when. Pure.
+
+TensorFlow's executor does not take the ops in the order in which they were traced, and the order
+decides what is live at the same time. This follows its rules for one thread: an op that is cheap
+runs at once, in the order it became ready; of those that are not, the last one goes on and the
+others wait on a stack. Memory is counted by references, as tensors are: an op's inputs are let go
+when it has run, and an op that may write over its input does so if nobody else reads that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from legroom.core.graphs import Graph, Node, Size
+from legroom.predict.script import Allocation, Entry
+
+__all__ = ["execute"]
+
+# Turns of a loop that are walked; the rest of a longer one grows as these did.
+_MOST_TURNS = 4096
+
+
+class _Buffer:
+    __slots__ = ("kept", "number", "references", "size")
+
+    def __init__(self, number: int, size: Size | None, kept: bool = False) -> None:
+        self.number = number
+        self.size = size
+        self.references = 0
+        self.kept = kept  # a weight or an input: not the step's to give back
+
+
+# What flows along an edge: a tensor's buffer, or those of a list of tensors.
+_Value = list[_Buffer]
+
+
+def execute(graph: Graph) -> list[Entry]:
+    """Run a step's graph.
+
+    Its arguments are held by others. What it returns is given back at its end.
+    """
+    run = _Run()
+    values = run.run(graph, [[_Buffer(0, None, kept=True)] for _ in graph.arguments])
+    for value in values:
+        run.drop(value)
+    return run.entries
+
+
+class _Run:
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._made = 0
+
+    def run(self, graph: Graph, arguments: Sequence[_Value]) -> list[_Value]:
+        """Run a graph on values, each of which is consumed; returns its results, held once."""
+        nodes = graph.nodes
+        consumers: list[list[list[int]]] = [[[] for _ in node.outputs] for node in nodes]
+        after: list[list[int]] = [[] for _ in nodes]
+        pending = [len(node.inputs) + len(node.controls) for node in nodes]
+        for number, node in enumerate(nodes):
+            for source, port in node.inputs:
+                consumers[source][port].append(number)
+            for source in node.controls:
+                after[source].append(number)
+        returned: dict[tuple[int, int], int] = {}
+        for result in graph.results:
+            returned[result] = returned.get(result, 0) + 1
+        values: dict[tuple[int, int], _Value] = {}
+        given = dict(zip(graph.arguments, arguments, strict=True))
+        roots = [number for number in range(len(nodes)) if pending[number] == 0]
+        waiting = deque(number for number in roots if number not in graph.late)
+        late = deque(number for number in roots if number in graph.late)
+        while waiting or late:
+            if not waiting:
+                waiting, late = late, waiting
+            ready = deque([waiting.popleft()])
+            while ready:
+                number = ready.popleft()
+                node = nodes[number]
+                inputs = [values[edge] for edge in node.inputs]
+                made = [given[number]] if number in given else self._outputs(node, inputs)
+                for port, value in enumerate(made):
+                    uses = len(consumers[number][port]) + returned.get((number, port), 0)
+                    values[number, port] = value
+                    self._hold(value, uses)
+                    # It was held once while it was handed over; what nobody reads is gone now.
+                    self.drop(value)
+                for value in inputs:
+                    self.drop(value)
+                found = []
+                for targets in (*consumers[number], after[number]):
+                    for target in targets:
+                        pending[target] -= 1
+                        if pending[target] == 0:
+                            found.append(target)
+                self._schedule(found, nodes, ready, waiting)
+        return [values.get(result, []) for result in graph.results]
+
+    @staticmethod
+    def _schedule(
+        found: list[int], nodes: list[Node], ready: deque[int], waiting: deque[int]
+    ) -> None:
+        last, others = None, []
+        for number in found:
+            if nodes[number].cheap:
+                ready.append(number)
+            else:
+                if last is not None:
+                    others.append(last)
+                last = number
+        if last is not None:
+            if ready:
+                others.append(last)
+            else:
+                ready.append(last)
+        waiting.extendleft(others)
+
+    def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
+        """What a node makes, each held once."""
+        effect = node.effect
+        if effect == "call":
+            assert node.body is not None
+            return self._padded(self.run(node.body, self._taken(inputs)), node)
+        if effect == "loop":
+            return self._padded(self._loop(node, inputs), node)
+        if effect == "alias" and inputs:
+            return self._padded([self._again(inputs[0])], node)
+        if effect in ("push", "set"):
+            # The item is the last input that is a tensor of some size.
+            item = inputs[-1]
+            return [self._again([*inputs[0], *item])]
+        if effect == "replace":
+            return [self._again(inputs[-1])]
+        if effect == "merge":
+            return [self._again(max(inputs, key=len, default=[]))]
+        if effect == "pop":
+            items = inputs[0]
+            return [self._again(items[:-1]), self._again(items[-1:])]
+        if effect == "get":
+            return [self._again(inputs[0][:1])]
+        if effect == "list":
+            return [self._again([buffer for value in inputs[:1] for buffer in value])]
+        reused = self._reusable(node, inputs) if effect == "reuse" else None
+        made: list[_Value] = []
+        for port, size in enumerate(node.outputs):
+            if port == 0 and reused is not None:
+                made.append(self._again(reused))
+            elif size is None or effect == "none":
+                made.append([])
+            else:
+                made.append([self._new(node.name, "output", size)])
+        if node.scratch != (0.0, 0.0):
+            fixed, each = node.scratch
+            scratch = self._new(node.name, "temp", (((fixed, each),), 1.0))
+            self.drop([scratch])
+        return made
+
+    def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
+        assert node.body is not None
+        values = self._taken(inputs)
+        for _ in range(min(node.turns, _MOST_TURNS)):
+            values = self.run(node.body, values)
+        return values
+
+    def _taken(self, values: list[_Value]) -> list[_Value]:
+        return [self._again(value) for value in values]
+
+    @staticmethod
+    def _padded(values: list[_Value], node: Node) -> list[_Value]:
+        return [*values[: len(node.outputs)], *([] for _ in node.outputs[len(values) :])]
+
+    @staticmethod
+    def _reusable(node: Node, inputs: list[_Value]) -> _Value | None:
+        for value in inputs:
+            if len(value) == 1:
+                (buffer,) = value
+                # Held by this op alone, and of the very size that is needed.
+                if buffer.references == 1 and not buffer.kept and buffer.size == node.outputs[0]:
+                    return value
+        return None
+
+    def _new(self, op: str, region: str, size: Size) -> _Buffer:
+        self._made += 1
+        buffer = _Buffer(self._made, size)
+        buffer.references = 1
+        axes, itemsize = size
+        self.entries.append(Allocation(self._made, op, region, 0, axes, itemsize))
+        return buffer
+
+    @staticmethod
+    def _again(value: _Value) -> _Value:
+        for buffer in value:
+            buffer.references += 1
+        return value
+
+    @staticmethod
+    def _hold(value: _Value, times: int) -> None:
+        for buffer in value:
+            buffer.references += times
+
+    def drop(self, value: _Value) -> None:
+        """Let go of a value once."""
+        for buffer in value:
+            buffer.references -= 1
+            if buffer.references == 0 and not buffer.kept:
+                self.entries.append(buffer.number)

@@ -1,0 +1,269 @@
+"""The three ways to an estimate, behind one interface, and the choice between them.
+
+*compiled*: XLA's own figures, for steps that it compiles. *probed*: a child process runs the step
+at two small sizes, and what it allocated is carried over. *traced*: the step's graph is walked by
+the executor's rules; nothing runs, so it also serves for machines that are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.core.units import parse_size
+from legroom.predict.breakdown import by_kind, by_layer, plain_name
+from legroom.predict.estimate import Estimate
+from legroom.predict.replay import look_closer, replay, replays
+from legroom.predict.script import Script
+
+__all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
+
+SOURCES = ("auto", "compiled", "probed", "traced")
+# How far each source may be off, below and above: from benchmarks/accuracy.py.
+_MARGINS = {"probed": (0.12, 0.15), "traced": (0.25, 0.30), "compiled": (0.02, 0.03)}
+# Beyond these shares of the budget a traced figure answers the question.
+_FAR_BELOW, _FAR_ABOVE = 0.5, 2.0
+# No machine has room for more.
+_MOST = 10**9
+_MOST_TIMELINE = 4000
+
+
+def estimate(
+    model: Any,
+    batch_size: int = 32,
+    *,
+    method: str = "fit",
+    data: Any = None,
+    length: int | None = None,
+    memory: str | int | None = None,
+    source: str = "auto",
+) -> Estimate:
+    """Say what a model's step will need, without training and without changing anything.
+
+    Args:
+        model: A compiled Keras model.
+        batch_size: The number of samples in a batch.
+        method: "fit", "evaluate" or "predict".
+        data: One batch, as arrays or specs, or a data set, where the model alone does not tell
+            what `fit` is given: `(x, y)`.
+        length: What input axes of any length (words in a text) stand for: the longest there is.
+        memory: A budget. Where the quick figure is far from it, nothing is probed.
+        source: "auto", or one of "compiled", "probed", "traced".
+
+    Raises:
+        UnsupportedModel: If the model can't be asked about, with what to do.
+        BadBudget: If `memory` can't be read.
+        LegroomError: If an argument makes no sense.
+    """
+    samples = read_batch_size(batch_size)
+    if memory is None:
+        budget = None
+    else:
+        from legroom.machine.memory import device_limit
+
+        budget = parse_size(memory, whole=device_limit())
+    return Prediction(model, method=method, data=data, length=length, source=source).estimate(
+        samples, budget
+    )
+
+
+def read_batch_size(batch_size: Any) -> int:
+    """Check a batch size.
+
+    Raises:
+        LegroomError: If it is no whole number of samples that any machine could take.
+    """
+    return read_count("batch_size", batch_size)
+
+
+def read_count(name: str, value: Any) -> int:
+    """Check an argument that counts something.
+
+    Raises:
+        LegroomError: If it is no whole number from 1 to a billion.
+    """
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if isinstance(value, bool) or not 1 <= count <= _MOST:
+        raise LegroomError(
+            f"{name} must be a whole number, from 1 to {_MOST:,}. Received: {name}={value!r}"
+        )
+    return count
+
+
+class Prediction:
+    """A model's step, traced or probed once, and asked for any number of batch sizes.
+
+    Args:
+        model: A compiled Keras model.
+        method: "fit", "evaluate" or "predict".
+        data: As in :func:`estimate`.
+        length: As in :func:`estimate`.
+        source: As in :func:`estimate`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        method: str = "fit",
+        data: Any = None,
+        length: int | None = None,
+        source: str = "auto",
+    ) -> None:
+        if source not in SOURCES:
+            raise LegroomError(
+                f"source must be one of {', '.join(map(repr, SOURCES))}. Received: {source!r}"
+            )
+        if length is not None:
+            read_count("length", length)
+        _check_backend()
+        self.model = model
+        self.method = method
+        self._asked = {"method": method, "data": data, "length": length}
+        self._source = source
+        self._scripts: dict[str, tuple[Script, Any]] = {}
+        self._notes: list[str] = []
+        self._made: dict[tuple[str, int], Estimate] = {}
+        self._peaks: dict[int, int] = {}
+
+    def estimate(self, samples: int, budget: int | None = None) -> Estimate:
+        """The estimate for a batch size."""
+        began = time.perf_counter()
+        made = self._choose(samples, budget)
+        return dataclasses.replace(
+            made, seconds=time.perf_counter() - began, notes=tuple(self._notes)
+        )
+
+    def _choose(self, samples: int, budget: int | None) -> Estimate:
+        from legroom.backends.tensorflow.compiled import compiles
+
+        if self._source == "compiled" or (self._source == "auto" and compiles(self.model)):
+            made = self._compiled(samples)
+            if made is not None or self._source == "compiled":
+                assert made is not None
+                return made
+        if self._source == "traced":
+            return self._replayed("traced", samples)
+        if self._source == "auto" and budget is not None:
+            quick = self._replayed("traced", samples)
+            far = quick.peak_bytes < _FAR_BELOW * budget or quick.peak_bytes > _FAR_ABOVE * budget
+            if far and "probed" not in self._scripts:
+                return quick
+        try:
+            return self._replayed("probed", samples)
+        except UnsupportedModel:
+            raise
+        except LegroomError as error:
+            if self._source == "probed":
+                raise
+            self._note(f"not probed: {error}")
+            return self._replayed("traced", samples)
+
+    def _compiled(self, samples: int) -> Estimate | None:
+        from legroom.backends.tensorflow.compiled import compile_step
+
+        try:
+            made: Estimate = compile_step(self.model, samples, **self._asked)
+            return made
+        except UnsupportedModel:
+            raise
+        except LegroomError as error:
+            if self._source == "compiled":
+                raise
+            self._note(f"not compiled: {error}")
+            return None
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def _script(self, source: str) -> tuple[Script, Any]:
+        if source not in self._scripts:
+            make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
+            self._scripts[source] = make(self.model, self._asked)
+        return self._scripts[source]
+
+    def peak(self, samples: int) -> int:
+        """The peak at a batch size, quickly and without its parts; error bar included.
+
+        By the best source that was asked for an estimate before.
+        """
+        if samples not in self._peaks:
+            source = "probed" if "probed" in self._scripts else "traced"
+            script, step = self._script(source)
+            played = replay(script, samples, steps=len(script.steps) + 1)
+            _, above = _MARGINS[source]
+            doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
+            self._peaks[samples] = max(played.first, int(played.steady + above * doubt))
+        return self._peaks[samples]
+
+    def _replayed(self, source: str, samples: int) -> Estimate:
+        if (source, samples) not in self._made:
+            self._made[source, samples] = self._play(source, samples)
+        return self._made[source, samples]
+
+    def _play(self, source: str, samples: int) -> Estimate:
+        script, step = self._script(source)
+        played = replays(script, samples) if source == "probed" else [replay(script, samples, 4)]
+        peaks = [each.steady for each in played]
+        peak = int(statistics.median(peaks))
+        first = int(statistics.median(each.first for each in played))
+        below, above = _MARGINS[source]
+        held = {role: step.bytes_of(role) for role in ("weights", "optimizer", "other")}
+        # What is held does not grow and is known: doubt is about the rest.
+        doubt = max(0, peak - sum(held.values()))
+        weights = {item.path: item.nbytes for item in step.held if item.role == "weights"}
+        live, line = look_closer(script, samples)
+        every = -(-len(line) // _MOST_TIMELINE) or 1
+        return Estimate(
+            model=str(self.model.name),
+            method=self.method,
+            batch_size=samples,
+            peak_bytes=peak,
+            low_bytes=min([*peaks, int(peak - below * doubt)]),
+            high_bytes=max([*peaks, int(peak + above * doubt)]),
+            first_step_bytes=first,
+            source=source,
+            breakdown=by_kind(live, peak, held, step.gradient_ops),
+            layers=by_layer(live, step.layers, weights),
+            timeline=tuple((plain_name(op), size) for op, size in line[::every]),
+        )
+
+
+def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
+    from legroom.backends.tensorflow.probe import SIZES, ProbeChild
+    from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.predict.recording import read_recording
+
+    with ProbeChild() as child:  # it imports TensorFlow while the step is traced here
+        step = trace_step(model, **asked)
+        record = child.record(step)
+    return read_recording(record, SIZES), step
+
+
+def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
+    from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
+    from legroom.predict.traced import write_script
+
+    step = trace_step(model, **asked, samples=TRACED_SIZE)
+    return write_script(walk_step(step), step.held, input_sizes(step)), step
+
+
+def _check_backend() -> None:
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise UnsupportedModel(
+            f"legroom estimates Keras on TensorFlow so far; here Keras runs on {backend!r}. "
+            "Set KERAS_BACKEND=tensorflow before keras is imported."
+        )
