@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from legroom.guard import fit, guard, install, limit, step
-    from legroom.plan import Plan, plan
+    from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
     from legroom.report.explain import Diagnosis
@@ -47,6 +47,7 @@ __all__ = [
     "fit",
     "guard",
     "install",
+    "largest_batch",
     "limit",
     "load_ipython_extension",
     "plan",
@@ -70,6 +71,7 @@ _HOMES = {
     "fit": "legroom.guard",
     "guard": "legroom.guard",
     "install": "legroom.guard",
+    "largest_batch": "legroom.plan",
     "limit": "legroom.guard",
     "plan": "legroom.plan",
     "step": "legroom.guard",

@@ -14,7 +14,7 @@ from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
 
-__all__ = ["ALLOWED", "fingerprint", "plan"]
+__all__ = ["ALLOWED", "fingerprint", "plan", "read_budget"]
 
 ALLOWED = ("slices", "remat", "mixed_precision")
 
@@ -53,7 +53,7 @@ def plan(
     unknown = [name for name in allow if name not in ALLOWED]
     if unknown:
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
-    budget = _budget(memory)
+    budget = read_budget(memory)
     prediction = Prediction(model, data=data, length=length, source=source)
     whole = prediction.estimate(samples, budget)
     held = whole.breakdown["weights"] + whole.breakdown["optimizer"]
@@ -101,7 +101,12 @@ def fingerprint(model: Any) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _budget(memory: str | int | None) -> int:
+def read_budget(memory: str | int | None) -> int:
+    """A budget in bytes; without one, what this machine has free.
+
+    Raises:
+        BadBudget: If it can't be read.
+    """
     from legroom.machine.memory import device_limit, host_available
 
     if memory is not None:

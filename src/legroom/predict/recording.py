@@ -39,8 +39,10 @@ class _Reader:
         build, state = (
             [self._fixed(entry) for entry in self._events[name]] for name in ("build", "state")
         )
-        given = self._matched("input", "input")
-        steps = [self._matched(name, "first") for name in ("first", "second", "third")]
+        given = self._matched(f"input {self._large}", f"input {self._small}")
+        names = [name for name in self._events if name.endswith(f" of {self._large}")]
+        other = f"step 1 of {self._small}"
+        steps = [self._matched(name, other) for name in names]
         return Script(
             build, given, state, steps, self._large, self._lost / self._all if self._all else 0.0
         )
@@ -48,7 +50,7 @@ class _Reader:
     def _matched(self, phase: str, counterpart: str) -> list[Entry]:
         small: dict[tuple[int, int, int], Sequence[int]] = {}
         ordinals: Counter[tuple[int, int]] = Counter()
-        for entry in self._events[f"{counterpart} {self._small}"]:
+        for entry in self._events[counterpart]:
             if len(entry) > 1:
                 key = (entry[2], entry[3])
                 small[key[0], key[1], ordinals[key]] = entry
@@ -57,7 +59,7 @@ class _Reader:
         alike: dict[tuple[int, int], Allocation] = {}
         lost: list[tuple[int, Sequence[int]]] = []
         made: list[Entry] = []
-        for entry in self._events[f"{phase} {self._large}"]:
+        for entry in self._events[phase]:
             if len(entry) == 1:
                 made.append(-entry[0])
                 continue

@@ -199,11 +199,29 @@ class Prediction:
         if samples not in self._peaks:
             source = "probed" if "probed" in self._scripts else "traced"
             script, step = self._script(source)
-            played = replay(script, samples, steps=len(script.steps) + 1)
+            played = replay(script, samples, steps=max(4, len(script.steps) + 1))
             _, above = _MARGINS[source]
             doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
             self._peaks[samples] = max(played.first, int(played.steady + above * doubt))
         return self._peaks[samples]
+
+    def middle_peak(self, samples: int) -> int:
+        """The peak at a batch size, quickly: the figure itself, without its error bar."""
+        script, _ = self._script("probed")
+        played = replay(script, samples, steps=max(4, len(script.steps) + 1))
+        return max(played.first, played.steady)
+
+    def try_size(self, samples: int, budget: int) -> bool:
+        """Whether steps of this size run in a pool of this size: they are run, by a child.
+
+        Raises:
+            LegroomError: If the child could not run them for another reason.
+        """
+        from legroom.backends.tensorflow.probe import ProbeChild, inter_op_threads
+
+        _, step = self._script("probed")
+        with ProbeChild(threads=inter_op_threads(), limit=budget) as child:
+            return child.fits(step, samples)
 
     def _replayed(self, source: str, samples: int) -> Estimate:
         if (source, samples) not in self._made:
@@ -239,11 +257,13 @@ class Prediction:
 
 
 def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
-    from legroom.backends.tensorflow.probe import SIZES, ProbeChild
+    from legroom.backends.tensorflow.probe import SIZES, ProbeChild, inter_op_threads
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.predict.recording import read_recording
 
-    with ProbeChild() as child:  # it imports TensorFlow while the step is traced here
+    with ProbeChild(
+        threads=inter_op_threads()
+    ) as child:  # it imports TensorFlow while the step is traced here
         step = trace_step(model, **asked)
         record = child.record(step)
     return read_recording(record, SIZES), step

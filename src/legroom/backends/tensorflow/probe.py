@@ -14,21 +14,28 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from legroom.backends.tensorflow.stepgraph import StepGraph
 from legroom.core.errors import LegroomError
 
-__all__ = ["SIZES", "ProbeChild", "ProbeFailed"]
+__all__ = ["SIZES", "ProbeChild", "ProbeFailed", "inter_op_threads"]
 
 # Prime, because a power of two may be some layer's width and would be taken for the batch.
 SIZES = (3, 2)
-_TIMEOUT = 300.0
+_TIMEOUT = 900.0
 _PR_SET_PDEATHSIG = 1
+
+
+def inter_op_threads() -> int:
+    """The inter-op threads of this process, which its probes have as well; 0 for the default."""
+    return int(tf.config.threading.get_inter_op_parallelism_threads())
 
 
 class ProbeFailed(LegroomError):
@@ -36,7 +43,16 @@ class ProbeFailed(LegroomError):
 
 
 class ProbeChild:
-    """A child process that has TensorFlow ready by the time the step is traced."""
+    """A child process that has TensorFlow ready by the time the step is traced.
+
+    Args:
+        threads: Its inter-op threads; 0 for TensorFlow's default.
+        limit: A cap on its memory, in bytes.
+    """
+
+    def __init__(self, *, threads: int = 0, limit: int | None = None) -> None:
+        self._threads = threads
+        self._limit = limit
 
     def __enter__(self) -> ProbeChild:
         """Start it; it imports TensorFlow while this process goes on."""
@@ -46,8 +62,11 @@ class ProbeChild:
             for key, value in os.environ.items()
             if not key.startswith(("TF_", "XLA_", "LEGROOM_"))
         }
+        if self._limit is not None:
+            environment["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, self._limit // 2**20))
+        command = [sys.executable, str(Path(__file__).with_name("probe_child.py"))]
         self._child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("probe_child.py")), self._folder.name],
+            [*command, self._folder.name, str(self._threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=(Path(self._folder.name) / "stderr").open("wb"),
@@ -78,8 +97,19 @@ class ProbeChild:
         Raises:
             ProbeFailed: If the child could not run it.
         """
+        return self._run(step, SIZES, trial=False)
+
+    def fits(self, step: StepGraph, samples: int) -> bool:
+        """Have a step run a few times at one size, and see whether memory runs out.
+
+        Raises:
+            ProbeFailed: If the child could not run it for another reason.
+        """
+        return bool(self._run(step, (samples,), trial=True)["fits"])
+
+    def _run(self, step: StepGraph, sizes: Sequence[int], *, trial: bool) -> dict[str, Any]:
         folder = Path(self._folder.name)
-        _write_job(step, folder)
+        _write_job(step, folder, sizes, trial)
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(b"go\n")
@@ -96,7 +126,7 @@ class ProbeChild:
         return record
 
 
-def _write_job(step: StepGraph, folder: Path) -> None:
+def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], trial: bool) -> None:
     library = step.graph.as_graph_def().library
     library.function.append(step.function.function_def)
     for function in library.function:
@@ -111,7 +141,8 @@ def _write_job(step: StepGraph, folder: Path) -> None:
     if unknown:
         raise ProbeFailed(f"The step uses a table or another resource: {unknown[0] or 'unnamed'}")
     job = {
-        "sizes": SIZES,
+        "sizes": list(sizes),
+        "trial": trial,
         "inputs": [[name, list(shape), dtype] for name, shape, dtype in step.inputs],
         "function": step.function.function_def.signature.name,
         "arguments": [tensor.op.name for tensor in step.graph.inputs],

@@ -1,7 +1,8 @@
 """The child process of a probe: runs a step at two small sizes, and records every allocation.
 
-Run as a file, with the job's folder. It imports TensorFlow while the step is still being traced
-by its parent, and starts when a line comes in on its standard input.
+Or of a trial: runs a step at one size, and tells whether it fits. Run as a file, with the job's
+folder and the number of inter-op threads. It imports TensorFlow while the step is still being
+traced by its parent, and starts when a line comes in on its standard input.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 __all__ = ["main"]
 
-# One inter-op thread: the order of the ops is then the same in every run.
+# Steps after the first are recorded until there are this many, or this much time has passed: with
+# several threads no two are alike.
+_MOST_STEPS = 6
+_LEAST_STEPS = 3
+_SECONDS = 2.0
+_TRIED_STEPS = 3
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -29,12 +36,13 @@ def main() -> None:
     os.environ.update(_ENVIRONMENT)
     import tensorflow as tf
 
-    tf.config.threading.set_inter_op_parallelism_threads(int(os.environ.get("PROBE_THREADS", "1")))
+    tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[2]))
     if not sys.stdin.readline().strip():
         return  # the parent has given up
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
-    record = _Probe(tf, folder, job).run()
+    probe = _Probe(tf, folder, job)
+    record = probe.try_size() if job["trial"] else probe.run()
     (folder / "record.json").write_text(json.dumps(record))
 
 
@@ -61,6 +69,20 @@ class _Probe:
                 tf.profiler.experimental.stop()
             return {"phases": marks, **_read_events(Path(logs), marks)}
 
+    def try_size(self) -> dict[str, Any]:
+        """A few steps at one size, within whatever limit this process has."""
+        tf = self._tf
+        try:
+            held = self._build(weights=True)
+            batch = self._batch(self._job["sizes"][0])
+            held |= self._build(weights=False)
+            step, source = self._function(held), self._iterator(batch)
+            for _ in range(_TRIED_STEPS):
+                step(source)
+        except tf.errors.ResourceExhaustedError:
+            return {"fits": False}
+        return {"fits": True, "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"]}
+
     def _phases(self) -> list[str]:
         tf = self._tf
         marks: list[str] = []
@@ -83,14 +105,20 @@ class _Probe:
                 with phase(f"input {size}"):
                     batch = self._batch(size)
             source = self._iterator(batch)
-            turns = ("first", "second", "third") if size == self._job["sizes"][0] else ("first",)
-            for turn in turns:
-                with phase(f"{turn} {size}"):
-                    outputs = step(source)
-                    del outputs
+            began, number = time.monotonic(), 0
+            while number == 0 or (size == largest and self._goes_on(number, began)):
+                number += 1
+                with phase(f"step {number} of {size}"):
+                    step(source)
             with phase(f"end {size}"):
                 del batch, source
         return marks
+
+    @staticmethod
+    def _goes_on(steps: int, began: float) -> bool:
+        if steps < _LEAST_STEPS:
+            return True
+        return steps < _MOST_STEPS and time.monotonic() - began < _SECONDS
 
     def _build(self, *, weights: bool) -> dict[str, Any]:
         """The variables, made as a model makes them, and captured constants."""
@@ -218,7 +246,7 @@ def _read_events(logs: Path, marks: list[str]) -> dict[str, Any]:
             region = texts.setdefault(str(data.get("region_type", "")), len(texts))
             shape = texts.setdefault(str(data.get("shape", "")), len(texts))
             current.append([made, data["requested_bytes"], op, region, shape,
-                            data["allocation_bytes"], data["bytes_allocated"]])  # fmt: skip
+                            data["allocation_bytes"]])  # fmt: skip
         elif address in ids:
             current.append([-ids.pop(address)])
     return {"events": found, "texts": list(texts)}

@@ -8,6 +8,7 @@ metrics, seeds) is kept as shapes only.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = ["Held", "StepGraph", "trace_step"]
 _STEPS = {"fit": "train_step", "evaluate": "test_step", "predict": "predict_step"}
 # A captured constant up to this size is kept as it is; larger ones are data, not shapes.
 _SMALL = 2**20
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +160,7 @@ def trace_step(
                 raise
             except Exception as error:
                 first = first or error
-    what = str(first).strip().splitlines()
+    what = _COLOURS.sub("", str(first)).split()
     raise UnsupportedModel(
         f"The {_STEPS[method]} of {model.name!r} can't be traced: {type(first).__name__}: "
         f"{' '.join(what)[:400]}\nIf the batch is not what it expects, show one: data=(x, y) as "

@@ -1,0 +1,253 @@
+"""Checks of estimates that need TensorFlow; several in one process, one JSON line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The truth that estimates are compared with is this process's own allocator.
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import legroom
+
+tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def cnn(optimizer="adam"):
+    model = keras.Sequential(
+        [keras.Input((64, 64, 3)), layers.Conv2D(24, 3, activation="relu"),
+         layers.BatchNormalization(), layers.MaxPooling2D(), layers.Dropout(0.2),
+         layers.Conv2D(48, 3, activation="relu"), layers.Flatten(), layers.Dense(10)]
+    )  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+class WithLambda(keras.Model):
+    """Can't be saved, pickled or cloned; has a train_step of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = layers.Dense(256)
+        self.squash = lambda x: tf.nn.silu(x)
+        self.last = layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.last(self.squash(self.first(x["numbers"]))) + tf.cast(x["flags"], tf.float32)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+def opened(*parts):
+    """A batch whose size is left open, as most sources of data leave it."""
+    return tuple(
+        tf.compat.v1.placeholder_with_default(part, [None, *part.shape[1:]]) for part in parts
+    )
+
+
+def state(model):
+    """Everything that asking must leave as it was."""
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework import ops
+
+    return {
+        "weights": [value.tolist() for value in map(np.asarray, model.get_weights())],
+        "optimizer": [str(v.path) for v in model.optimizer.variables],
+        "built": [model.built, model.optimizer.built, model._compile_metrics.built],
+        "metrics": [m.name for m in model.metrics],
+        "functions": [model.train_function is None, model.predict_function is None],
+        "python": hash(random.getstate()),
+        "numpy": np.random.get_state()[1].tolist(),
+        "tf seed": context.context()._rng.getstate()[1][:5] if context.context()._rng else None,
+        "gradients": len(ops.gradient_registry.list()),
+        "devices": [d.name for d in tf.config.list_logical_devices()],
+        "threads": tf.config.threading.get_inter_op_parallelism_threads(),
+        "policy": keras.config.dtype_policy().name,
+    }
+
+
+def nothing_changes():
+    keras.utils.set_random_seed(3)
+    model = cnn()
+    number = int(keras.layers.Dense(1).name.rpartition("_")[2])
+    before, used = state(model), tf.config.experimental.get_memory_info("CPU:0")["current"]
+    results = [legroom.estimate(model, 8, source=source) for source in ("traced", "probed")]
+    grown = tf.config.experimental.get_memory_info("CPU:0")["current"] - used
+    after = state(model)
+    return {
+        "changed": [key for key in before if before[key] != after[key]],
+        # Keras counts up with each layer that is made; none was, meanwhile.
+        "names": int(keras.layers.Dense(1).name.rpartition("_")[2]) - number,
+        "grown": grown,
+        "peaks": [made.peak_bytes for made in results],
+    }
+
+
+def trains_the_same():
+    """A training after an estimate is the one it would have been without."""
+    x = np.random.default_rng(0).random((16, 64, 64, 3), dtype="float32")
+    y = np.arange(16) % 10
+    seen = []
+    for asks in (False, True):
+        keras.utils.set_random_seed(5)
+        model = cnn()
+        if asks:
+            legroom.estimate(model, 8, source="traced")
+        model.fit(x, y, batch_size=8, epochs=1, verbose=0)
+        seen.append([float(np.abs(w).sum()) for w in model.get_weights()])
+    return {"plain": seen[0], "asked": seen[1]}
+
+
+def near_the_truth():
+    """The first of all checks: what was in memory before decides where things go."""
+    model, size = cnn("sgd"), 48
+    x, y = tf.random.uniform((size, 64, 64, 3)), tf.zeros((size,), tf.int32)
+    data = tf.data.Dataset.from_tensors((x, y)).map(opened).repeat()
+    model.fit(data, steps_per_epoch=2, verbose=0)
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    model.fit(data, steps_per_epoch=6, verbose=0)
+    truth = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    made = {s: legroom.estimate(model, size, source=s) for s in ("traced", "probed")}
+    probed = made["probed"]
+    return {
+        "ratios": {s: each.peak_bytes / truth for s, each in made.items()},
+        "bars": [each.low_bytes < each.peak_bytes < each.high_bytes for each in made.values()],
+        "breakdown": probed.breakdown,
+        "peak": probed.peak_bytes,
+        "layers": [name for name, _ in probed.layers[:3]],
+        "timeline": max(size for _, size in probed.timeline),
+        "weights": int(sum(np.prod(w.shape) * 4 for w in model.weights)),
+        "json": type(legroom.Estimate.from_json(probed.to_json())).__name__,
+    }
+
+
+def many_kinds():
+    """Models of all sorts, traced: loops, lambdas, dicts, lengths, half precision, methods."""
+    found = {}
+    words = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), layers.Embedding(500, 32), layers.LSTM(64),
+         layers.Dense(1)]
+    )  # fmt: skip
+    words.compile("adamw", "mse")
+    found["lstm"] = [
+        legroom.estimate(words, 64, length=n, source="traced").peak_bytes for n in (20, 80)
+    ]
+    odd = WithLambda()
+    odd.compile("rmsprop")
+    batch = ({"numbers": np.zeros((4, 16)), "flags": np.zeros((4, 1), "int8")}, np.zeros((4, 1)))
+    odd({k: tf.zeros(v.shape) for k, v in batch[0].items()})
+    found["odd"] = legroom.estimate(odd, 512, data=batch, source="probed").peak_bytes
+    model = cnn()
+    found["methods"] = {
+        m: legroom.estimate(model, 32, method=m, source="traced").peak_bytes
+        for m in ("fit", "evaluate", "predict")
+    }
+    found["half"] = []
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        plain = keras.Sequential(
+            [keras.Input((64, 64, 3)), layers.Conv2D(32, 3, activation="relu"),
+             layers.Conv2D(32, 3, activation="relu"), layers.Flatten(), layers.Dense(1)]
+        )  # fmt: skip
+        plain.compile("adam", "mse")
+        found["half"].append(legroom.estimate(plain, 32, source="traced").peak_bytes)
+    keras.config.set_dtype_policy("float32")
+    for layer in model.layers[:-1]:
+        layer.trainable = False
+    model.compile("adam", model.loss)
+    found["frozen"] = legroom.estimate(model, 32, source="traced").peak_bytes
+    return found
+
+
+def errors():
+    def message(call):
+        try:
+            call()
+        except legroom.LegroomError as error:
+            return [type(error).__name__, str(error)]
+        except Exception as error:
+            return ["NOT OURS", f"{type(error).__name__}: {error}"]
+        return ["none", ""]
+
+    model = cnn()
+    unbuilt = keras.Sequential([layers.Dense(3)])
+    unbuilt.compile("sgd", "mse")
+    uncompiled = keras.Sequential([keras.Input((3,)), layers.Dense(3)])
+    words = keras.Sequential([keras.Input((None,), dtype="int32"), layers.Embedding(5, 2)])
+    words.compile("sgd", "mse")
+    ragged = (tf.ragged.constant([[1, 2], [3]]), np.zeros((2, 1)))
+    ask = legroom.estimate
+    return {
+        "seen": {
+            "unbuilt": message(lambda: ask(unbuilt, 8)),
+            "uncompiled": message(lambda: ask(uncompiled, 8)),
+            "zero": message(lambda: ask(model, 0)),
+            "negative": message(lambda: ask(model, -3)),
+            "absurd": message(lambda: ask(model, 10**12)),
+            "fraction": message(lambda: ask(model, 2.5)),
+            "lengths": message(lambda: ask(words, 8)),
+            "ragged": message(lambda: ask(words, 8, data=ragged)),
+            "no model": message(lambda: ask("resnet", 8)),
+            "source": message(lambda: ask(model, 8, source="guess")),
+            "method": message(lambda: ask(model, 8, method="train")),
+            "shape": message(lambda: ask(model, 8, data=(np.zeros((2, 7)), np.zeros(2)))),
+            "memory": message(lambda: ask(model, 8, memory="lots")),
+            "weights": message(lambda: legroom.plan(model, 8, memory="100kB", source="traced")),
+            "allow": message(lambda: legroom.plan(model, 8, memory="1GB", allow=["magic"])),
+        }
+    }
+
+
+def plans():
+    model = cnn()
+    whole = legroom.estimate(model, 64, source="traced")
+    roomy = legroom.plan(model, 64, memory="64GiB", source="traced")
+    tight = legroom.plan(model, 64, memory=whole.peak_bytes // 2, source="traced")
+    try:
+        legroom.plan(model, 64, memory=whole.peak_bytes // 2, source="traced", exact=True)
+        exact = None
+    except legroom.CannotFit as error:
+        exact = str(error)
+    return {
+        "roomy": roomy.chosen.name,
+        "tight": [tight.chosen.name, tight.slice_size],
+        "peak": tight.chosen.peak_bytes,
+        "budget": tight.budget_bytes,
+        "reasons": [way.reason for way in tight.passed_over],
+        "notes": list(tight.notes),
+        "exact": exact,
+        "again": legroom.Plan.from_json(tight.to_json()) == tight,
+    }
+
+
+def largest():
+    model = cnn("sgd")
+    budget = 120 * 2**20
+    size = legroom.largest_batch(model, memory=budget, multiple=4)
+    from legroom.predict.sources import Prediction
+
+    prediction = Prediction(model, source="probed")
+    return {
+        "size": size,
+        "fits": prediction.try_size(size, budget),
+        "twice": prediction.try_size(2 * size, budget),
+    }
+
+
+for name in sys.argv[1].split(","):
+    print(json.dumps({"check": name, **globals()[name]()}), flush=True)

@@ -1,0 +1,120 @@
+"""Estimates and plans of real models, in a real TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHILD = Path(__file__).with_name("estimate_child.py")
+CHECKS = "near_the_truth,nothing_changes,trains_the_same,many_kinds,errors,plans,largest"
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, CHILD, CHECKS], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {line["check"]: line for line in lines}
+
+
+def test_asking_changes_nothing(seen):
+    result = seen["nothing_changes"]
+    assert result["changed"] == []
+    assert result["names"] == 1
+    assert result["grown"] < 2**20
+    assert all(peak > 0 for peak in result["peaks"])
+
+
+def test_a_training_after_it_is_the_same(seen):
+    assert seen["trains_the_same"]["asked"] == seen["trains_the_same"]["plain"]
+
+
+def test_the_figures_are_near_the_truth(seen):
+    result = seen["near_the_truth"]
+    assert result["ratios"]["probed"] == pytest.approx(1, abs=0.1)
+    assert result["ratios"]["traced"] == pytest.approx(1, abs=0.25)
+    assert all(result["bars"])
+
+
+def test_the_parts_add_up_to_the_peak(seen):
+    result = seen["near_the_truth"]
+    assert list(result["breakdown"]) == [
+        "weights", "gradients", "optimizer", "activations", "workspace", "input", "other",
+    ]  # fmt: skip
+    assert sum(result["breakdown"].values()) == pytest.approx(result["peak"], rel=0.02)
+    assert result["breakdown"]["weights"] >= result["weights"]
+    assert result["breakdown"]["activations"] > 0.5 * result["peak"]
+    assert result["breakdown"]["input"] >= 48 * 64 * 64 * 3 * 4
+    assert any(name.startswith(("conv2d", "batch_normal")) for name in result["layers"])
+    assert result["timeline"] <= result["peak"]
+    assert result["json"] == "Estimate"
+
+
+def test_a_loop_grows_with_its_length(seen):
+    short, long = seen["many_kinds"]["lstm"]
+    # 64 samples, 60 more words, and the seven vectors of 64 that an LSTM keeps of each.
+    assert long - short == pytest.approx(64 * 60 * 7 * 64 * 4, rel=0.2)
+
+
+def test_what_can_not_be_sent_is_probed_all_the_same(seen):
+    assert seen["many_kinds"]["odd"] > 512 * 256 * 4 * 2
+
+
+def test_other_methods_and_models_need_less(seen):
+    result = seen["many_kinds"]
+    methods = result["methods"]
+    assert methods["predict"] <= methods["evaluate"] < methods["fit"]
+    assert result["half"][1] < 0.8 * result["half"][0]
+    assert result["frozen"] < 0.8 * methods["fit"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        ("unbuilt", "UnsupportedModel", "never built"),
+        ("uncompiled", "UnsupportedModel", "no optimizer"),
+        ("zero", "LegroomError", "batch_size=0"),
+        ("negative", "LegroomError", "batch_size=-3"),
+        ("absurd", "LegroomError", "from 1 to"),
+        ("fraction", "LegroomError", "batch_size=2.5"),
+        ("lengths", "UnsupportedModel", "length="),
+        ("ragged", "UnsupportedModel", "Ragged"),
+        ("no model", "UnsupportedModel", "builtins.str"),
+        ("source", "LegroomError", "'guess'"),
+        ("method", "LegroomError", "method='train'"),
+        ("shape", "UnsupportedModel", "can't be traced"),
+        ("memory", "BadBudget", "'lots'"),
+        ("weights", "CannotFit", "No batch size helps"),
+        ("allow", "LegroomError", "'magic'"),
+    ],
+)
+def test_what_is_wrong_is_said(seen, case, kind, words):
+    name, text = seen["errors"]["seen"][case]
+    assert name == kind, text
+    assert words in text
+
+
+def test_plans(seen):
+    result = seen["plans"]
+    assert result["roomy"] == "as it is"
+    name, size = result["tight"]
+    assert name.endswith(f"slices of {size}")
+    assert result["peak"] <= result["budget"]
+    assert result["reasons"] == ["does not fit"]
+    assert any("batch_normalization" in note for note in result["notes"])
+    assert "leave out exact" in result["exact"]
+    assert result["again"]
+
+
+def test_the_largest_batch_fits_and_twice_it_does_not(seen):
+    result = seen["largest"]
+    assert result["size"] % 4 == 0
+    assert result["fits"]
+    assert not result["twice"]

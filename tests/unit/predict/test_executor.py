@@ -1,0 +1,106 @@
+"""A graph run by the executor's rules."""
+
+from __future__ import annotations
+
+from legroom.core.graphs import Graph, Node
+from legroom.predict.executor import execute
+from legroom.predict.script import Allocation
+
+
+def size(count):
+    return (((float(count), 0.0),), 4.0)
+
+
+def new(name, count, *inputs, **options):
+    return Node(name, options.pop("effect", "new"), [(i, 0) for i in inputs], [], [size(count)],
+                **options)  # fmt: skip
+
+
+def argument():
+    return Node("argument", "none", [], [], [None], cheap=True)
+
+
+def story(graph):
+    """What happened: names as they are taken, with a minus as they are given back."""
+    names, told = {}, []
+    for entry in execute(graph):
+        if isinstance(entry, Allocation):
+            names[entry.number] = entry.op
+            told.append(entry.op)
+        else:
+            told.append(f"-{names[entry]}")
+    return told
+
+
+def test_memory_is_given_back_after_the_last_reader():
+    nodes = [argument(), new("a", 1, 0), new("b", 2, 1), new("c", 3, 1, 2)]
+    assert story(Graph(nodes, [0], [(3, 0)])) == ["a", "b", "c", "-a", "-b", "-c"]
+
+
+def test_an_op_writes_over_what_nobody_else_reads():
+    nodes = [argument(), new("a", 5, 0), new("b", 5, 1, effect="reuse"), new("c", 1, 2)]
+    assert story(Graph(nodes, [0], [(3, 0)])) == ["a", "c", "-a", "-c"]
+    nodes.append(new("d", 1, 1, 2))  # someone else reads it, later
+    assert "b" in story(Graph(nodes, [0], [(3, 0), (4, 0)]))
+
+
+def test_an_op_does_not_write_over_another_size_or_an_argument():
+    nodes = [argument(), new("a", 5, 0), new("b", 4, 1, effect="reuse")]
+    assert story(Graph(nodes, [0], [(2, 0)])) == ["a", "b", "-a", "-b"]
+    nodes = [argument(), new("b", 4, 0, effect="reuse")]
+    assert story(Graph(nodes, [0], [(1, 0)])) == ["b", "-b"]
+
+
+def test_the_last_op_that_became_ready_goes_on_and_others_wait_on_a_stack():
+    nodes = [argument(), new("a", 1, 0), new("b", 1, 1), new("c", 1, 1), new("d", 1, 3)]
+    taken = [name for name in story(Graph(nodes, [0], [(2, 0), (4, 0)])) if name[0] != "-"]
+    assert taken == ["a", "c", "d", "b"]
+
+
+def test_a_batch_comes_when_all_else_has_run():
+    nodes = [argument(), argument(), new("of the batch", 1, 0), new("of a weight", 1, 1)]
+    graph = Graph(nodes, [0, 1], [(2, 0), (3, 0)], late=frozenset({0}))
+    assert [n for n in story(graph) if n[0] != "-"] == ["of a weight", "of the batch"]
+
+
+def test_scratch_is_gone_when_the_op_is_done():
+    nodes = [argument(), new("a", 1, 0, scratch=(100.0, 2.0))]
+    entries = execute(Graph(nodes, [0], [(1, 0)]))
+    assert isinstance(entries[1], Allocation)
+    assert entries[1].region == "temp"
+    assert entries[1].bytes_at(10, 1) == 120
+    assert entries[2] == entries[1].number
+
+
+def test_a_loop_that_pushes_onto_a_list_holds_all_its_turns():
+    """As an LSTM does: each turn's state is kept for the way back, which pops them one by one."""
+    body = Graph(
+        [
+            argument(),
+            new("state", 8, 0),
+            Node("push", "push", [(0, 0), (1, 0)], [], [None]),
+        ],
+        [0],
+        [(2, 0)],
+    )
+    back = Graph(
+        [argument(), Node("pop", "pop", [(0, 0)], [], [None, None]),
+         Node("use", "new", [(1, 1)], [], [size(1)])],
+        [0],
+        [(1, 0)],
+    )  # fmt: skip
+    nodes = [
+        Node("list", "none", [], [], [None]),
+        Node("forward", "loop", [(0, 0)], [], [None], body=body, turns=5),
+        Node("backward", "loop", [(1, 0)], [], [None], body=back, turns=5),
+    ]
+    told = story(Graph(nodes, [], [(2, 0)]))
+    assert told.count("state") == told.count("-state") == 5
+    assert told.index("-state") > max(i for i, name in enumerate(told) if name == "state")
+
+
+def test_a_call_runs_its_graph():
+    inner = Graph([argument(), new("inside", 3, 0)], [0], [(1, 0)])
+    nodes = [argument(), Node("call", "call", [(0, 0)], [], [size(3)], body=inner),
+             new("after", 1, 1)]  # fmt: skip
+    assert story(Graph(nodes, [0], [(2, 0)])) == ["inside", "after", "-inside", "-after"]
