@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 CHILD = Path(__file__).with_name("estimate_child.py")
-CHECKS = "near_the_truth,nothing_changes,trains_the_same,many_kinds,errors,plans,largest"
+CHECKS = "near_the_truth,nothing_changes,trains_the_same,compiled,many_kinds,errors,plans,largest"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,13 @@ def test_the_parts_add_up_to_the_peak(seen):
     assert any(name.startswith(("conv2d", "batch_normal")) for name in result["layers"])
     assert result["timeline"] <= result["peak"]
     assert result["json"] == "Estimate"
+
+
+def test_a_compiled_step_has_the_compilers_figures(seen):
+    result = seen["compiled"]
+    assert result["source"] == "compiled"
+    assert result["ratio"] == pytest.approx(1, abs=0.02)
+    assert sum(result["breakdown"].values()) == pytest.approx(result["peak"], rel=0.01)
 
 
 def test_a_loop_grows_with_its_length(seen):

@@ -171,8 +171,7 @@ class Prediction:
         from legroom.backends.tensorflow.compiled import compile_step
 
         try:
-            made: Estimate = compile_step(self.model, samples, **self._asked)
-            return made
+            step, total, temporary = compile_step(self.model, samples, **self._asked)
         except UnsupportedModel:
             raise
         except LegroomError as error:
@@ -180,6 +179,29 @@ class Prediction:
                 raise
             self._note(f"not compiled: {error}")
             return None
+        below, above = _MARGINS["compiled"]
+        breakdown = {
+            "weights": step.bytes_of("weights"),
+            "gradients": 0,
+            "optimizer": step.bytes_of("optimizer"),
+            "activations": temporary,  # XLA plans gradients and workspace into the same memory
+            "workspace": 0,
+            "input": step.input_bytes_per_sample * samples,
+        }
+        breakdown["other"] = max(0, total - sum(breakdown.values()))
+        weights = {item.path: item.nbytes for item in step.held if item.role == "weights"}
+        return Estimate(
+            model=str(self.model.name),
+            method=self.method,
+            batch_size=samples,
+            peak_bytes=total,
+            low_bytes=int(total * (1 - below)),
+            high_bytes=int(total * (1 + above)),
+            first_step_bytes=total,
+            source="compiled",
+            breakdown=breakdown,
+            layers=by_layer([], step.layers, weights),
+        )
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

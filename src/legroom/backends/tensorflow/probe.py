@@ -97,7 +97,7 @@ class ProbeChild:
         Raises:
             ProbeFailed: If the child could not run it.
         """
-        return self._run(step, SIZES, trial=False)
+        return self._run(step, SIZES, "record")
 
     def fits(self, step: StepGraph, samples: int) -> bool:
         """Have a step run a few times at one size, and see whether memory runs out.
@@ -105,11 +105,19 @@ class ProbeChild:
         Raises:
             ProbeFailed: If the child could not run it for another reason.
         """
-        return bool(self._run(step, (samples,), trial=True)["fits"])
+        return bool(self._run(step, (samples,), "try")["fits"])
 
-    def _run(self, step: StepGraph, sizes: Sequence[int], *, trial: bool) -> dict[str, Any]:
+    def compiled(self, step: StepGraph, samples: int) -> dict[str, int]:
+        """Have a step compiled with XLA for one size: its `total` and `temp` bytes.
+
+        Raises:
+            ProbeFailed: If the child could not compile it.
+        """
+        return self._run(step, (samples,), "compile")
+
+    def _run(self, step: StepGraph, sizes: Sequence[int], task: str) -> dict[str, Any]:
         folder = Path(self._folder.name)
-        _write_job(step, folder, sizes, trial)
+        _write_job(step, folder, sizes, task)
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(b"go\n")
@@ -126,7 +134,7 @@ class ProbeChild:
         return record
 
 
-def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], trial: bool) -> None:
+def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], task: str) -> None:
     library = step.graph.as_graph_def().library
     library.function.append(step.function.function_def)
     for function in library.function:
@@ -142,7 +150,7 @@ def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], trial: bool)
         raise ProbeFailed(f"The step uses a table or another resource: {unknown[0] or 'unnamed'}")
     job = {
         "sizes": list(sizes),
-        "trial": trial,
+        "task": task,
         "inputs": [[name, list(shape), dtype] for name, shape, dtype in step.inputs],
         "function": step.function.function_def.signature.name,
         "arguments": [tensor.op.name for tensor in step.graph.inputs],

@@ -1,14 +1,16 @@
 """The child process of a probe: runs a step at two small sizes, and records every allocation.
 
-Or of a trial: runs a step at one size, and tells whether it fits. Run as a file, with the job's
-folder and the number of inter-op threads. It imports TensorFlow while the step is still being
-traced by its parent, and starts when a line comes in on its standard input.
+Or of a trial: runs a step at one size, and tells whether it fits. Or of XLA: compiles a step and
+tells what that will use. Run as a file, with the job's folder and the number of inter-op threads.
+It imports TensorFlow while the step is still being traced by its parent, and starts when a line
+comes in on its standard input.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -34,6 +36,8 @@ _ENVIRONMENT = {
 def main() -> None:
     """Run the job in the folder that ``sys.argv[1]`` names."""
     os.environ.update(_ENVIRONMENT)
+    # Read when XLA starts; costs nothing where it does not.
+    os.environ["XLA_FLAGS"] = f"--xla_dump_to={Path(sys.argv[1]) / 'xla'} --xla_dump_hlo_as_text"
     import tensorflow as tf
 
     tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[2]))
@@ -42,7 +46,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
     probe = _Probe(tf, folder, job)
-    record = probe.try_size() if job["trial"] else probe.run()
+    tasks = {"record": probe.run, "try": probe.try_size, "compile": probe.compile}
+    record = tasks[job["task"]]()
     (folder / "record.json").write_text(json.dumps(record))
 
 
@@ -82,6 +87,25 @@ class _Probe:
         except tf.errors.ResourceExhaustedError:
             return {"fits": False}
         return {"fits": True, "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"]}
+
+    def compile(self) -> dict[str, int]:
+        """XLA's report of the step at one size; it is compiled and not run."""
+        tf = self._tf
+        held = self._build(weights=True) | self._build(weights=False)
+        (size,) = self._job["sizes"]
+        specs = [
+            tf.TensorSpec([size, *shape[1:]], dtype) for _, shape, dtype in self._job["inputs"]
+        ]
+        call = self._caller(held)
+        step = tf.function(
+            lambda *batch: call(batch), input_signature=specs, autograph=False, jit_compile=True
+        )
+        step.experimental_get_compiler_ir(*specs)(stage="optimized_hlo")
+        reports = (self._folder / "xla").glob("*step*memory-usage-report.txt")
+        texts = [path.read_text() for path in reports] or [
+            path.read_text() for path in (self._folder / "xla").glob("*memory-usage-report.txt")
+        ]
+        return max((_read_report(text) for text in texts), key=lambda figures: figures["total"])
 
     def _phases(self) -> list[str]:
         tf = self._tf
@@ -150,29 +174,41 @@ class _Probe:
 
     def _function(self, held: dict[str, Any]) -> Any:
         """The step, nested as Keras nests it: that decides the order of its ops."""
-        from tensorflow.core.framework import function_pb2
-        from tensorflow.python.eager import context
-
         tf = self._tf
-        library = function_pb2.FunctionDefLibrary()
-        library.ParseFromString((self._folder / "library.pb").read_bytes())
-        for function in library.function:
-            context.context().add_function_def(function)
-        inputs = [name for name, _, _ in self._job["inputs"]]
+        call = self._caller(held)
 
         def step(iterator: Any) -> Any:
+            return tf.experimental.Optional.from_value(tuple(call(iterator.get_next())))
+
+        return tf.function(step, autograph=False)
+
+    def _caller(self, held: dict[str, Any]) -> Any:
+        """The call of the step's function, to be traced into another one."""
+        tf = self._tf
+        self._register()
+        inputs = [name for name, _, _ in self._job["inputs"]]
+
+        def call(batch: Any) -> Any:
             capture = tf.compat.v1.get_default_graph().capture
-            given = dict(zip(inputs, iterator.get_next(), strict=True))
+            given = dict(zip(inputs, batch, strict=True))
             arguments = [
                 given[name] if name in given else capture(held[name])
                 for name in self._job["arguments"]
             ]
-            outputs = tf.raw_ops.StatefulPartitionedCall(
+            return tf.raw_ops.StatefulPartitionedCall(
                 args=arguments, Tout=self._job["outputs"], f=self._job["function"]
             )
-            return tf.experimental.Optional.from_value(tuple(outputs))
 
-        return tf.function(step, autograph=False)
+        return call
+
+    def _register(self) -> None:
+        from tensorflow.core.framework import function_pb2
+        from tensorflow.python.eager import context
+
+        library = function_pb2.FunctionDefLibrary()
+        library.ParseFromString((self._folder / "library.pb").read_bytes())
+        for function in library.function:
+            context.context().add_function_def(function)
 
     def _iterator(self, batch: list[Any]) -> Any:
         """A source of this one batch, that leaves its size open as most sources do."""
@@ -250,6 +286,16 @@ def _read_events(logs: Path, marks: list[str]) -> dict[str, Any]:
         elif address in ids:
             current.append([-ids.pop(address)])
     return {"events": found, "texts": list(texts)}
+
+
+def _read_report(text: str) -> dict[str, int]:
+    """The bytes in all, and those of them that are temporary."""
+    total = re.search(r"Total bytes used: (\d+)", text)
+    found = re.search(r"size ([\d.]+)(B|KiB|MiB|GiB|TiB), preallocated-temp", text)
+    temporary = 0.0
+    if found:
+        temporary = float(found[1]) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(found[2])
+    return {"total": int(total[1]) if total else 0, "temp": int(temporary)}
 
 
 def _stats(event: Any, names: dict[int, str]) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""Which models are measured at which batch sizes; apart from the models, which need Keras.
+
+`BUILT_WITH` were looked at while the predictions were built. `SET_ASIDE` were not: they were
+written down before, and first run when the rules were fixed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BUILT_WITH", "NAMES", "SET_ASIDE"]
+
+BUILT_WITH = {
+    "mlp": (64, 2048),
+    "wide_mlp": (32, 512),
+    "small_cnn": (16, 64),
+    "norm_cnn": (16, 64),
+    "unet": (4, 16),
+    "lstm": (64, 256),
+    "gru": (64, 256),
+    "transformer": (8, 32),
+    "embeddings": (256, 4096),
+    "two_inputs": (16, 64),
+    "own_step": (32, 96),
+    "resnet_small": (16, 48),
+    "ResNet50": (8, 24),
+    "MobileNetV2": (12, 32),
+    "VGG16": (8, 24),
+    "EfficientNetB0": (12, 32),
+}
+SET_ASIDE = {
+    "vit": (16, 64),
+    "mixer": (16, 64),
+    "wavenet": (16, 64),
+    "bilstm": (48, 160),
+    "seq2seq": (24, 96),
+    "autoencoder": (16, 48),
+    "video": (8, 24),
+    "two_towers": (256, 2048),
+    "subclassed": (16, 48),
+    "frozen": (16, 64),
+    "DenseNet121": (8, 24),
+    "Xception": (8, 20),
+    "InceptionV3": (8, 24),
+    "ResNet50V2": (12, 32),
+    "MobileNetV3Small": (16, 48),
+    "ConvNeXtTiny": (6, 16),
+    "EfficientNetV2B0": (12, 32),
+    "NASNetMobile": (8, 20),
+}
+NAMES = {**BUILT_WITH, **SET_ASIDE}
