@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -152,8 +153,13 @@ def compiled():
     used = tf.config.experimental.get_memory_info("CPU:0")
     own = sum(made.breakdown[name] for name in ("weights", "optimizer", "input"))
     # What other checks left in this process is not the model's.
-    return {"source": made.source, "ratio": made.peak_bytes / (used["peak"] - used["current"] + own),
-            "breakdown": made.breakdown, "peak": made.peak_bytes}  # fmt: skip
+    truth = used["peak"] - used["current"] + own
+    return {
+        "source": made.source,
+        "ratio": made.peak_bytes / truth,
+        "breakdown": made.breakdown,
+        "peak": made.peak_bytes,
+    }
 
 
 def many_kinds():
@@ -243,7 +249,19 @@ def plans():
         exact = None
     except legroom.CannotFit as error:
         exact = str(error)
+    other = cnn("sgd")
+    refused = []
+    for plan, target in ((tight, other), (dataclasses.replace(tight, legroom="0.0.0"), model)):
+        try:
+            plan.apply(target)
+        except legroom.LegroomError as error:
+            refused.append(str(error))
+    tight.apply(model)
+    x, y = np.zeros((64, 64, 64, 3), "float32"), np.zeros(64, "int32")
+    history = model.fit(x, y, batch_size=64, verbose=0)
     return {
+        "refused": refused,
+        "ran": history.legroom.slice_size,
         "roomy": roomy.chosen.name,
         "tight": [tight.chosen.name, tight.slice_size],
         "peak": tight.chosen.peak_bytes,

@@ -118,6 +118,9 @@ def test_plans(seen):
     assert any("batch_normalization" in note for note in result["notes"])
     assert "leave out exact" in result["exact"]
     assert result["again"]
+    assert result["ran"] == size
+    assert "another model" in result["refused"][0]
+    assert "made by legroom 0.0.0" in result["refused"][1]
 
 
 def test_the_largest_batch_fits_and_twice_it_does_not(seen):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 from collections.abc import Collection
 from typing import Any
 
 from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes, parse_size
+from legroom.plan.bound import fingerprint
 from legroom.plan.choose import choose, largest_that_fits, slice_time
 from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
 
-__all__ = ["ALLOWED", "fingerprint", "plan", "read_budget"]
+__all__ = ["ALLOWED", "plan", "read_budget"]
 
 ALLOWED = ("slices", "remat", "mixed_precision")
 
@@ -90,15 +90,6 @@ def plan(
         next_better_bytes=better,
         notes=tuple(notes),
     )
-
-
-def fingerprint(model: Any) -> str:
-    """What a plan is bound to: the model's weights by name, shape and type, not their values."""
-    parts = [
-        f"{variable.path} {tuple(variable.shape)} {variable.dtype}" for variable in model.weights
-    ]
-    parts += [type(model).__name__, str(type(getattr(model, "optimizer", None)).__name__)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def read_budget(memory: str | int | None) -> int:

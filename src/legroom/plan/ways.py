@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from legroom.core.records import Record
 from legroom.predict.estimate import Estimate
@@ -72,3 +72,13 @@ class Plan(Record):
     def slice_size(self) -> int | None:
         """The size of the slices; None for the whole batch."""
         return self.chosen.slice_size
+
+    def apply(self, model: Any) -> Any:
+        """Have a model train by this plan from now on; returns the same model.
+
+        Raises:
+            LegroomError: If the plan is for another model, or another version of legroom.
+        """
+        from legroom.plan.bound import apply_plan
+
+        return apply_plan(self, model)

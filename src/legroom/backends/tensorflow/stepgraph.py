@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.tensorflow.collect import Applied, collecting
 from legroom.backends.tensorflow.specs import batch_specs, check_model
 from legroom.backends.tensorflow.untouched import untouched, without_memory
 from legroom.backends.tensorflow.whole import own_function
@@ -70,7 +68,6 @@ class StepGraph:
         samples: The batch size that it was traced for; None for any.
         layers: The names of the model's layers.
         classes: The bound of whole numbers in its inputs: below it, any can be looked up.
-        applied: What was handed to the optimizer, where that part was left out.
         jit_compile: Whether the step is compiled with XLA.
         method: "fit", "evaluate" or "predict".
     """
@@ -82,7 +79,6 @@ class StepGraph:
     samples: int | None
     layers: tuple[str, ...]
     classes: tuple[int, ...]
-    applied: tuple[Applied, ...]
     jit_compile: bool
     method: str
 
@@ -122,7 +118,6 @@ def trace_step(
     data: Any = None,
     length: int | None = None,
     samples: int | None = None,
-    catch_apply: Callable[[Any], bool] | None = None,
 ) -> StepGraph:
     """Trace one step of a model.
 
@@ -132,7 +127,6 @@ def trace_step(
         data: A batch, as arrays, specs or a data set; None to read it off the model.
         length: What open axes of the inputs other than the first stand for.
         samples: A batch size to trace for; None leaves it open, as Keras does.
-        catch_apply: Asked with an optimizer whether its update is to be left out of the graph.
 
     Raises:
         UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
@@ -155,7 +149,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples, catch_apply)
+                return _trace(model, method, specs, samples)
             except LegroomError:
                 raise
             except Exception as error:
@@ -168,30 +162,15 @@ def trace_step(
     ) from first
 
 
-def _trace(
-    model: Any,
-    method: str,
-    specs: Any,
-    samples: int | None,
-    catch_apply: Callable[[Any], bool] | None,
-) -> StepGraph:
+def _trace(model: Any, method: str, specs: Any, samples: int | None) -> StepGraph:
     call = getattr(model, _STEPS[method])
-    applied: list[Applied] = []
 
+    @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
         return model.distribute_strategy.run(call, args=(data,))
 
-    def caught(data: Any) -> Any:
-        with collecting(applied.append):
-            outputs = step(data)
-        return outputs, [call.gradients for call in applied]
-
-    catches = catch_apply is not None and catch_apply(getattr(model, "optimizer", None))
     with without_memory() as born:
-        function = own_function(
-            tf.autograph.experimental.do_not_convert(caught if catches else step), None, specs
-        )
-        traced = function.get_concrete_function()
+        traced = own_function(step, None, specs).get_concrete_function()
         held = _held(model, traced, born)
     inputs = [tensor for tensor in traced.inputs if tensor.dtype != tf.resource]
     captured = {id(inner) for _, inner in traced.graph.captures}
@@ -207,7 +186,6 @@ def _trace(
         samples=samples,
         layers=tuple(layer.name for layer in model._flatten_layers(include_self=False)),
         classes=tuple(_bounds(model)),
-        applied=tuple(applied),
         jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
         method=method,
     )
