@@ -142,11 +142,22 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="every case; hours")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     parser.add_argument("--show", action="store_true", help="only show what was measured")
+    parser.add_argument("--plot", type=Path, help="where a scatter plot goes, as SVG")
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not options.show:
         measure(results, options.full, options.again)
     print(table(results))
+    points = [
+        (source, each["truth"]["steady"], each[source]["peak"])
+        for threads in (1, 0)
+        for each in rows(results, threads, None)
+        for source in ("line", "traced", "probed")
+    ]
+    if points and options.plot is not None:
+        from scatter import scatter
+
+        options.plot.write_text(scatter(points))
 
 
 if __name__ == "__main__":

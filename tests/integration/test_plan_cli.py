@@ -47,7 +47,7 @@ def test_a_script_is_run_up_to_its_first_fit(tmp_path):
 
 def test_nothing_fits(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = legroom("--memory", "2MB", "--source", "traced", "train.py", cwd=tmp_path)
+    done = legroom("--memory", "5MB", "--source", "traced", "train.py", cwd=tmp_path)
     assert done.returncode == 3
     assert done.stdout == ""
     assert "one sample at a time" in done.stderr
