@@ -17,8 +17,8 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow.specs import batch_specs, check_model
+from legroom.backends.tensorflow.traits import own_function
 from legroom.backends.tensorflow.untouched import untouched, without_memory
-from legroom.backends.tensorflow.whole import own_function
 from legroom.core.errors import LegroomError, UnsupportedModel
 from legroom.messages.ops import role_of_op
 
