@@ -76,6 +76,8 @@ def opened(*parts: Any) -> Any:
     )
 
 
+if isinstance(batch[0], list):
+    batch = (tuple(batch[0]), *batch[1:])  # a data set would take a list for one array
 data = tf.data.Dataset.from_tensors(batch).map(opened).repeat()
 tf.config.experimental.reset_memory_stats("CPU:0")
 peaks = Peaks()

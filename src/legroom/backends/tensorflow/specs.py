@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from legroom.backends.tensorflow.untouched import without_memory
 from legroom.core.errors import UnsupportedModel
 
 __all__ = ["batch_specs", "check_model"]
@@ -194,12 +195,10 @@ def _outputs(model: Any, x: Any) -> Any:
     functional = getattr(model, "_functional", None) or model
     structure = getattr(functional, "_outputs_struct", None)
     if structure is None:
-        inputs = tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, keras.backend.standardize_dtype(spec.dtype)),
-            x,
-        )
+        function = tf.function(lambda given: model(given, training=True), autograph=False)
         try:
-            structure = keras.backend.compute_output_spec(model, inputs, training=True)
+            with without_memory():
+                structure = function.get_concrete_function(x).structured_outputs
         except Exception:  # a model that is never called as a whole, as a GAN's
             return None
     lengths = [spec.shape.as_list() for spec in tree.flatten(x) if spec is not None]
