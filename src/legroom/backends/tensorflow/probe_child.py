@@ -225,9 +225,8 @@ class _Probe:
     def _batch(self, size: int) -> list[Any]:
         """Numbers that any model can work with."""
         tf = self._tf
-        most = max(2, min([1000, *self._job["classes"]]))
         batch = []
-        for _, shape, name in self._job["inputs"]:
+        for (_, shape, name), most in zip(self._job["inputs"], self._job["classes"], strict=True):
             lengths, dtype = [size, *shape[1:]], tf.as_dtype(name)
             if dtype.is_floating:
                 made = tf.random.stateless_uniform(lengths, [3, 4], 0.0, 1.0, tf.float32)

@@ -67,7 +67,8 @@ class StepGraph:
         held: What it captures, weights first, in the order of their creation.
         samples: The batch size that it was traced for; None for any.
         layers: The names of the model's layers.
-        classes: The bound of whole numbers in its inputs: below it, any can be looked up.
+        classes: For each part of a batch, the bound of whole numbers in it: below it, any can be
+            looked up.
         jit_compile: Whether the step is compiled with XLA.
         method: "fit", "evaluate" or "predict".
     """
@@ -185,7 +186,7 @@ def _trace(model: Any, method: str, specs: Any, samples: int | None) -> StepGrap
         held=tuple(held),
         samples=samples,
         layers=tuple(layer.name for layer in model._flatten_layers(include_self=False)),
-        classes=tuple(_bounds(model)),
+        classes=tuple(_bounds(model, specs)),
         jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
         method=method,
     )
@@ -234,13 +235,22 @@ def _captured_resource(handle: Any, name: str, traced: Any) -> Held:
     return Held(name, "other", (), "resource", handle.op.type if hasattr(handle, "op") else "")
 
 
-def _bounds(model: Any) -> list[int]:
-    """How large whole numbers in a batch may be: what is looked up has to be there."""
-    found = [
+def _bounds(model: Any, specs: Any) -> list[int]:
+    """How large whole numbers in each part of a batch may be: what is looked up has to be there.
+
+    Inputs are looked up in embeddings, and targets among the classes of an output. Where nothing
+    is known, 0 and 1 are safe.
+    """
+    tables = [
         int(layer.input_dim)
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.Embedding)
     ]
     outputs = getattr(getattr(model, "_functional", None) or model, "outputs", None) or []
-    found += [int(out.shape[-1]) for out in outputs if out.shape and out.shape[-1]]
-    return found
+    classes = [int(out.shape[-1]) for out in outputs if out.shape and out.shape[-1]]
+    parts = specs if isinstance(specs, tuple) else (specs,)
+    return [
+        max(2, min(found, default=2))
+        for number, part in enumerate(parts)
+        for found in [classes if number == 1 else tables] * len(tree.flatten(part))
+    ]
