@@ -117,6 +117,12 @@ def explain(results: dict[str, Any]) -> None:
     say("peak memory", f"{peak / 1e6:.0f} MB", "<  200 MB", peak < 200e6)
 
 
+def accuracy() -> None:
+    """The short form of the comparison of estimates with the truth; what is there is kept."""
+    print("Estimates against the allocator's own peak (benchmarks/accuracy.py)", flush=True)
+    subprocess.run([sys.executable, str(HERE / "accuracy.py")], env=QUIET, check=True)
+
+
 def main() -> None:
     """Run all measurements."""
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
@@ -125,6 +131,7 @@ def main() -> None:
     capped(results)
     added_memory(results)
     explain(results)
+    accuracy()
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")
