@@ -31,7 +31,7 @@ def legroom(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
 
 def test_a_script_is_run_up_to_its_first_fit(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = legroom("--memory", "60MB", "--source", "traced", "--json", "train.py", "--fast",
+    done = legroom("--source", "traced", "train.py", "--fast", "--memory", "60MB", "--json",
                    cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
@@ -87,6 +87,7 @@ def test_a_saved_model_as_a_table(tmp_path):
         (["--model", "nothing.keras"], 1, "can't be loaded"),
         (["nothing.py"], 2, "There is no file"),
         ([], 2, "Give one of"),
+        (["--mmeory", "1GiB", "--app", "VGG16"], 2, "--mmeory"),
         (["--app", "VGG16", "--model", "m.keras"], 2, "--model and --app"),
     ],
 )

@@ -9,9 +9,10 @@ import typer
 
 __all__ = ["CONTEXT_SETTINGS", "plan"]
 
-# Options end at the script: what follows is the script's, whatever it looks like.
+# Options may stand behind the script, as people write them; those that are not ours are its own.
 CONTEXT_SETTINGS = {
-    "allow_interspersed_args": False,
+    "allow_interspersed_args": True,
+    "ignore_unknown_options": True,
     "help_option_names": ["-h", "--help"],
 }
 
@@ -98,7 +99,9 @@ def plan(
 
     **Examples**
 
-    `legroom plan --memory 1GiB train.py`
+    `legroom plan train.py --memory 1GiB`
+
+    `legroom plan --memory 1GiB train.py -- --batch-size 64` (behind `--` all is the script's)
 
     `legroom plan --app ResNet50 --batch-size 256 --device t4`
 
@@ -108,6 +111,9 @@ def plan(
     """
     from legroom.cli.planning import Question, ask
 
+    unknown = [arg for arg in (str(script), *(args or ())) if arg.startswith("-")]
+    if unknown and (script is None or str(script).startswith("-")):
+        raise typer.BadParameter(f"There is no option {unknown[0]}.", param_hint="plan")
     given = [name for name, value in (("SCRIPT", script), ("--model", model), ("--app", app))
              if value is not None]  # fmt: skip
     if len(given) != 1:
