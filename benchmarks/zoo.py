@@ -224,7 +224,7 @@ class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.down = layers.Conv2D(40, 5, strides=2, activation="relu")
-        self.norm = layers.GroupNormalization(8)
+        self.norm = layers.LayerNormalization()
         self.squash = lambda x: tf.nn.silu(x)
         self.up = layers.Conv2D(80, 3, activation="relu")
         self.pool = layers.GlobalMaxPooling2D()

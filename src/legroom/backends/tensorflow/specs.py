@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.tensorflow.untouched import without_memory
+from legroom.backends.tensorflow.untouched import untouched, without_memory
 from legroom.core.errors import UnsupportedModel
 
 __all__ = ["batch_specs", "check_model"]
@@ -197,7 +197,7 @@ def _outputs(model: Any, x: Any) -> Any:
     if structure is None:
         function = tf.function(lambda given: model(given, training=True), autograph=False)
         try:
-            with without_memory():
+            with untouched(model), without_memory():
                 structure = function.get_concrete_function(x).structured_outputs
         except Exception:  # a model that is never called as a whole, as a GAN's
             return None
