@@ -212,6 +212,8 @@ class GuardedStep:
             text = ""
             if reason == "planned":
                 need = None if self._needs is None else self._needs(samples)
+                # As it was reckoned with: a prediction and what it may be off by.
+                need = None if need is None else int(need * self._search.doubt)
                 text = wording.planned(self._subject, samples, size, need, free)
             elif (
                 reason == "grow"

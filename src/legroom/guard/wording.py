@@ -48,7 +48,7 @@ def planned(subject: str, samples: int, size: int, need: int | None, free: int |
     """The line when slices are chosen before anything ran."""
     why = ""
     if need is not None and free is not None:
-        why = f": whole it needs about {format_bytes(need)} and {format_bytes(free)} are free"
+        why = f": whole it may need up to {format_bytes(need)}, and {format_bytes(free)} are free"
     return f"{subject} {samples} starts as {slices_of(samples, size)}{why}"
 
 

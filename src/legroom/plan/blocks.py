@@ -19,7 +19,7 @@ from legroom.core.traces import LayerCost
 
 __all__ = ["choose_blocks", "held_bytes", "leanest_blocks"]
 
-Block = tuple[int, int]
+_Block = tuple[int, int]
 
 # How finely bytes are told apart, and how many sizes of the largest block are tried.
 _STEPS = 256
@@ -28,7 +28,7 @@ _SIZES = 24
 _LONGEST = 96
 
 
-def held_bytes(costs: Sequence[LayerCost], blocks: Sequence[Block]) -> int:
+def held_bytes(costs: Sequence[LayerCost], blocks: Sequence[_Block]) -> int:
     """The most bytes that a step holds for its gradients with these blocks.
 
     Args:
@@ -44,7 +44,7 @@ def held_bytes(costs: Sequence[LayerCost], blocks: Sequence[Block]) -> int:
 
 def choose_blocks(
     costs: Sequence[LayerCost], budget: int, longest: int = _LONGEST
-) -> list[Block] | None:
+) -> list[_Block] | None:
     """The blocks with the least work among those that hold no more than a budget.
 
     Args:
@@ -57,7 +57,7 @@ def choose_blocks(
     """
     if sum(cost.kept_bytes for cost in costs) <= budget:
         return []
-    best: tuple[float, list[Block]] | None = None
+    best: tuple[float, list[_Block]] | None = None
     for largest in _sizes(costs, budget):
         found = _cheapest(costs, budget - largest, largest, longest)
         if found is not None and (best is None or found[0] < best[0]):
@@ -65,10 +65,10 @@ def choose_blocks(
     return None if best is None else best[1]
 
 
-def leanest_blocks(costs: Sequence[LayerCost], longest: int = _LONGEST) -> list[Block]:
+def leanest_blocks(costs: Sequence[LayerCost], longest: int = _LONGEST) -> list[_Block]:
     """The blocks that hold the least, whatever the work."""
     high = sum(cost.kept_bytes for cost in costs)
-    low, best = 0, list[Block]()
+    low, best = 0, list[_Block]()
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
         found = choose_blocks(costs, middle, longest)
@@ -79,7 +79,7 @@ def leanest_blocks(costs: Sequence[LayerCost], longest: int = _LONGEST) -> list[
     return best
 
 
-def _inner(costs: Sequence[LayerCost], block: Block) -> int:
+def _inner(costs: Sequence[LayerCost], block: _Block) -> int:
     return sum(cost.kept_bytes for cost in costs[block[0] : block[1]])
 
 
@@ -91,7 +91,7 @@ def _sizes(costs: Sequence[LayerCost], budget: int) -> list[int]:
 
 def _cheapest(
     costs: Sequence[LayerCost], budget: int, largest: int, longest: int
-) -> tuple[float, list[Block]] | None:
+) -> tuple[float, list[_Block]] | None:
     """The least work with no block larger than a size and the rest within a budget."""
     if budget < 0:
         return None
@@ -116,7 +116,7 @@ def _cheapest(
             _offer(least, until, i, j + 1, incoming, work, j + 1)
     if not np.isfinite(least[0, -1]):
         return None
-    blocks, i, left = list[Block](), 0, room - 1
+    blocks, i, left = list[_Block](), 0, room - 1
     while i < count:
         stop = int(until[i, left])
         if stop:
