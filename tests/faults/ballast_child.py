@@ -184,7 +184,10 @@ def main(kind: str, optimizer: str, mode: str, slice_size: int, levels: list[flo
         target = max(2 * PIECE, int(need * level))
         ballast = []
         while LIMIT - pool.in_use_bytes() > target + PIECE:
-            ballast.append(tf.zeros([PIECE // 4]))
+            try:
+                ballast.append(tf.zeros([PIECE // 4]))
+            except tf.errors.ResourceExhaustedError:
+                break  # what is free lies in smaller pieces: it is as full as it gets
         free = LIMIT - pool.in_use_bytes()
         failed = None
         try:
