@@ -145,6 +145,7 @@ def _explain(error: BaseException) -> None:
     """After the traceback of an error of memory: what it means, and how legroom could help."""
     # A script that only runs out of disk, or imports nothing of this size, gets its own words only.
     with contextlib.suppress(Exception):
+        from legroom.core.units import format_bytes
         from legroom.messages import diagnose_exception
         from legroom.predict.explain import explain_with_models
         from legroom.report.diagnosis import print_diagnosis
@@ -152,9 +153,11 @@ def _explain(error: BaseException) -> None:
 
         if not diagnose_exception(error).is_oom:
             return
+        cap = os.environ.get("LEGROOM_MEMORY")
+        limit = f" (it is capped at {format_bytes(int(cap))})" if cap else ""
         say(
-            "memory ran out in code that legroom does not run in slices: a loop written out step "
-            "by step, or something outside of a training. To have a training step guarded, put it "
+            f"memory ran out{limit} in code that legroom does not run in slices: a loop written "
+            "out step by step, or something outside of a training. To have a training step guarded, put it "
             "into a function and write @legroom.step above it:\n"
             "    @legroom.step\n"
             "    def train_step(x, y): ...",
