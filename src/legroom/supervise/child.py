@@ -157,8 +157,8 @@ def _explain(error: BaseException) -> None:
         limit = f" (it is capped at {format_bytes(int(cap))})" if cap else ""
         say(
             f"memory ran out{limit} in code that legroom does not run in slices: a loop written "
-            "out step by step, or something outside of a training. To have a training step guarded, "
-            "put it into a function and write @legroom.step above it:\n"
+            "out step by step, or something outside of a training. To have a step guarded, put "
+            "it into a function and write @legroom.step above it:\n"
             "    @legroom.step\n"
             "    def train_step(x, y): ...",
             colour="31",
