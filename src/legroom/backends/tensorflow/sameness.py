@@ -35,6 +35,7 @@ __all__ = ["find_rules"]
 _LARGER = 1e6
 # So many samples are looked at to choose the few.
 _AMONG = 256
+_SMALL_SAMPLE = 4096  # entries
 
 
 @dataclasses.dataclass
@@ -431,7 +432,10 @@ def _unlike(data: Any, samples: int, few: int) -> list[int]:
     among = min(samples, _AMONG)
     filled = np.zeros(among)
     for leaf in tree.flatten(data):
-        if isinstance(leaf, tf.Tensor) and batch.leading(leaf) == samples and leaf.dtype.is_numeric:
+        if not isinstance(leaf, tf.Tensor) or batch.leading(leaf) != samples:
+            continue
+        # Images have no lengths, and are long to look at.
+        if leaf.dtype.is_numeric and leaf.shape.num_elements() <= samples * _SMALL_SAMPLE:
             head = leaf[:among].numpy().astype(np.float32)
             filled += (head != 0).reshape(among, -1).sum(axis=1)
     order = np.argsort(filled, kind="stable")
