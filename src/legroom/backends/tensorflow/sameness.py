@@ -8,8 +8,6 @@ tells the rule; what agrees under no rule can't be sliced the same.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import gc
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +18,8 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow import batch, oom
-from legroom.backends.tensorflow.collect import Applied, Since, collecting
-from legroom.backends.tensorflow.effects import logging_writes
-from legroom.backends.tensorflow.metrics import holding, noting_results
-from legroom.backends.tensorflow.neutral import neutral
+from legroom.backends.tensorflow.observe import Run, observe
 from legroom.backends.tensorflow.rules import Rules
-from legroom.backends.tensorflow.scaling import Scale, scaling
-from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.traits import Traits
 
 __all__ = ["find_rules"]
@@ -36,26 +29,6 @@ _LARGER = 1e6
 # So many samples are looked at to choose the few.
 _AMONG = 256
 _SMALL_SAMPLE = 4096  # entries
-
-
-@dataclasses.dataclass
-class _Run:
-    """What a run over some slices showed."""
-
-    outputs: list[list[Any]]
-    gradients: list[list[list[Any]]]  # by slice, by apply, by variable
-    terms: list[list[Any]]
-    names: list[str]
-    counts: list[dict[int, Any]]
-    noise: list[list[tuple[int, ...]]]
-    batch_norms: list[str]
-    held: list[list[list[Any]]]  # by slice, by update, by argument
-    written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
-    trained: set[int]
-    sizes: list[int]
-    rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
-    results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
-    goes_on: bool = False  # whether weights are looked at after the last apply
 
 
 def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
@@ -92,8 +65,8 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     tiny = batch.pick(data, _unlike(data, samples, few), samples)
     pieces = [batch.slice_batch(tiny, 0, 1, few), batch.slice_batch(tiny, 1, few, few)]
     sizes = [1, few - 1]
-    whole = _observe(traits, [tiny], [few], Rules(), {})
-    parts = _observe(traits, pieces, sizes, Rules(), {})
+    whole = observe(traits, [tiny], [few], Rules(), {})
+    parts = observe(traits, pieces, sizes, Rules(), {})
     rules = Rules(applies=len(whole.gradients[0]))
     if refusal := _refusal(whole, parts, samples):
         rules.refusal = refusal
@@ -103,7 +76,7 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     rules.terms, coupled = _term_rules(whole, parts, near)
     totals = {term: sum(float(counts[term]) for counts in parts.counts) for term in whole.counts[0]}
     if totals or any(rules.terms) or _sums(parts):
-        parts = _observe(traits, pieces, sizes, rules, totals)
+        parts = observe(traits, pieces, sizes, rules, totals)
     rules.gradients, mixed = _gradient_rules(whole, parts, near)
     rules.coupled = [*whole.batch_norms, *dict.fromkeys(coupled)]
     if mixed and not coupled:
@@ -111,13 +84,13 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     if not mixed and rules.applies and not _is_keras_own(traits) and not near.halves:
         # Gradients that are cut off when they are large show it only when they are.
         larger = [
-            _observe(traits, [tiny], [few], rules, {}, factor=_LARGER),
-            _observe(traits, pieces, sizes, rules, totals, factor=_LARGER),
+            observe(traits, [tiny], [few], rules, {}, factor=_LARGER),
+            observe(traits, pieces, sizes, rules, totals, factor=_LARGER),
         ]
         if _gradient_rules(larger[0], larger[1], near)[1]:
             rules.coupled.append("the step's clipping of gradients")
     if any(n is not None for apply in whole.rows[0] for n in apply):
-        _judge_rows(rules, whole, _observe(traits, [_twice(tiny)], [2 * few], Rules(), {}))
+        _judge_rows(rules, whole, observe(traits, [_twice(tiny)], [2 * few], Rules(), {}))
     _judge_state(rules, whole, parts, model, near)
     losses = getattr(model, "_compile_loss", None)
     for metric in getattr(losses, "metrics", ()):
@@ -127,8 +100,8 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
             rules.unweighted.append(metric)
     if rules.refusal is None and rules.metrics:
         held = [
-            _observe(traits, [tiny], [few], rules, {}).held[0],
-            *_observe(traits, pieces, sizes, rules, totals).held,
+            observe(traits, [tiny], [few], rules, {}).held[0],
+            *observe(traits, pieces, sizes, rules, totals).held,
         ]
         rules.held = [_held_rules([calls[k] for calls in held], few, sizes, near)
                       for k in range(len(held[0]))]  # fmt: skip
@@ -141,91 +114,7 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     return rules
 
 
-def _observe(
-    traits: Traits,
-    pieces: Sequence[Any],
-    sizes: list[int],
-    rules: Rules,
-    totals: dict[int, Any],
-    *,
-    factor: float = 1.0,
-    metrics: Sequence[Any] = (),
-) -> _Run:
-    """Run the step eagerly on some slices, one after another, and undo all it did.
-
-    Args:
-        traits: The step.
-        pieces: The slices.
-        sizes: Their samples.
-        rules: What is known so far.
-        totals: The denominators of loss terms over all slices.
-        factor: Make all gradients that the step takes larger by this.
-        metrics: Metrics whose results are to be known again among the step's outputs.
-    """
-    run = _Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
-    with logging_writes() as log:
-        try:
-            for piece, size in zip(pieces, sizes, strict=True):
-                gradients: list[list[Any]] = []
-                rows: list[list[int | None]] = []
-                since = Since()
-
-                share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
-                scale = Scale(share, rules.terms, totals)
-
-                def catch(
-                    call: Applied,
-                    into: list[list[Any]] = gradients,
-                    scale: Scale = scale,
-                    part: float = size / sum(sizes),
-                    rows: list[list[int | None]] = rows,
-                    since: Since = since,
-                ) -> None:
-                    since.begin(call)
-                    rows.append([_rows(g) for g in call.gradients])
-                    weighted = id(call.optimizer) in scale.weighted
-                    into.append(
-                        [
-                            None if g is None else _array(g) / (part if weighted else 1.0)
-                            for g in call.gradients
-                        ]
-                    )
-                    kept = [*call.variables, *call.optimizer.variables]
-                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
-
-                def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
-                    with logging_writes(log), scaling(scale), collecting(catch):
-                        return traits.call(inputs)
-
-                with (
-                    neutral() as seen,
-                    holding(rules.metrics, rules.unweighted) as held,
-                    noting_results(metrics) as results,
-                    _larger_gradients(factor),
-                ):
-                    try:
-                        outputs = traits.run(body, piece)
-                    finally:
-                        run.goes_on = since.end() or run.goes_on
-                run.rows.append(rows)
-                leaves = tree.flatten(outputs)
-                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
-                run.held.append([[_array(x) for x in tree.flatten(call)] for call in held.calls])
-                run.outputs.append([_array(leaf) for leaf in leaves])
-                run.gradients.append(gradients)
-                run.terms.append([_array(value) for value in scale.values])
-                run.names = scale.names
-                run.counts.append({term: _array(c) for term, c in scale.counts.items()})
-                run.noise.append(seen.noise_shapes)
-                run.batch_norms = seen.batch_norms
-            for variable, before in log.written:
-                run.written[id(variable)] = (variable, _array(before), _array(variable))
-        finally:
-            log.restore()
-    return run
-
-
-def _refusal(whole: _Run, parts: _Run, samples: int) -> str | None:
+def _refusal(whole: Run, parts: Run, samples: int) -> str | None:
     """Why slicing is out of the question, if it is."""
     if whole.goes_on:
         return "it goes on with the weights after applying its optimizer, which slices would repeat"
@@ -245,7 +134,7 @@ def _refusal(whole: _Run, parts: _Run, samples: int) -> str | None:
     return None
 
 
-def _term_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str | None], list[str]]:
+def _term_rules(whole: Run, parts: Run, near: _Near) -> tuple[list[str | None], list[str]]:
     """For each loss term: a mean, a sum, or one that couples samples."""
     rules: list[str | None] = []
     coupled: list[str] = []
@@ -263,7 +152,7 @@ def _term_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str | None]
     return rules, coupled
 
 
-def _gradient_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str], bool]:
+def _gradient_rules(whole: Run, parts: Run, near: _Near) -> tuple[list[str], bool]:
     """For each apply: whether its gradients are means or sums, and whether any is neither."""
     rules: list[str] = []
     mixed = False
@@ -281,7 +170,7 @@ def _gradient_rules(whole: _Run, parts: _Run, near: _Near) -> tuple[list[str], b
     return rules, mixed
 
 
-def _judge_state(rules: Rules, whole: _Run, parts: _Run, model: Any, near: _Near) -> None:
+def _judge_state(rules: Rules, whole: Run, parts: Run, model: Any, near: _Near) -> None:
     """What the step writes besides its weights: does it come out the same?"""
     metrics = None
     for key, (variable, before, after) in whole.written.items():
@@ -308,7 +197,7 @@ def _judge_state(rules: Rules, whole: _Run, parts: _Run, model: Any, near: _Near
             )
 
 
-def _judge_rows(rules: Rules, whole: _Run, twice: _Run) -> None:
+def _judge_rows(rules: Rules, whole: Run, twice: Run) -> None:
     """Whether a sparse gradient has rows for each sample, or one for each entry that is met."""
     for once, again in zip(whole.rows[0], twice.rows[0], strict=True):
         kinds: list[str | None] = []
@@ -330,8 +219,8 @@ def _judge_outputs(
     traits: Traits,
     tiny: Any,
     few: int,
-    whole: _Run,
-    parts: _Run,
+    whole: Run,
+    parts: Run,
     totals: dict[int, Any],
     near: _Near,
     model: Any,
@@ -347,7 +236,7 @@ def _judge_outputs(
             batch.slice_batch(tiny, 0, few - 1, few),
             batch.slice_batch(tiny, few - 1, few, few),
         ]
-        again = _observe(traits, pieces, [few - 1, 1], rules, totals)
+        again = observe(traits, pieces, [few - 1, 1], rules, totals)
         for i, value in enumerate(whole.outputs[0]):
             others = [outputs[i] for outputs in again.outputs]
             both = [
@@ -359,7 +248,7 @@ def _judge_outputs(
     if any(len(rule) > 1 and "last" in rule for rule in fits):
         # Still: a metric's running result is the last one, and anything else is not.
         known = _all_metrics(model)
-        results = _observe(traits, [tiny], [few], rules, {}, metrics=known).results
+        results = observe(traits, [tiny], [few], rules, {}, metrics=known).results
         fits = [["last"] if i in results else rule for i, rule in enumerate(fits)]
     rules.outputs = [rule[0] if rule else "mean" for rule in fits]
 
@@ -400,7 +289,7 @@ def _output_rules(
 class _Near:
     """Equality up to rounding, by the precision the step computes in."""
 
-    def __init__(self, whole: _Run) -> None:
+    def __init__(self, whole: Run) -> None:
         halves = keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
         halves = halves or any(
             getattr(value, "dtype", None) == np.float16 for value in whole.terms[0]
@@ -450,44 +339,13 @@ def _twice(data: Any) -> Any:
     )
 
 
-def _rows(gradient: Any) -> int | None:
-    return int(gradient.values.shape[0]) if isinstance(gradient, tf.IndexedSlices) else None
-
-
-def _larger_gradients(factor: float) -> Any:
-    if factor == 1.0:
-        return contextlib.nullcontext()
-    gradient = tf.GradientTape.gradient
-
-    def larger(*args: Any, **kwargs: Any) -> Any:
-        def times(g: Any) -> Any:
-            if isinstance(g, tf.IndexedSlices):
-                return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
-            return None if g is None else g * factor
-
-        return tf.nest.map_structure(times, gradient(*args, **kwargs))
-
-    return replaced(tf.GradientTape, "gradient", larger)
-
-
 def _mean(values: Sequence[Any], sizes: Sequence[int]) -> Any:
     return sum(value * (size / sum(sizes)) for value, size in zip(values, sizes, strict=True))
 
 
-def _sums(parts: _Run) -> bool:
+def _sums(parts: Run) -> bool:
     """Whether a term was corrected already by its own reduction."""
     return bool(parts.terms and parts.terms[0])
-
-
-def _array(value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, (tf.IndexedSlices, tf.RaggedTensor)):
-        value = tf.convert_to_tensor(value)
-    if isinstance(value, (str, bytes)):
-        return value
-    value = value.numpy().copy() if hasattr(value, "numpy") else np.array(value)
-    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
 def _all_metrics(model: Any) -> list[Any]:

@@ -1,0 +1,158 @@
+"""A step run on a few samples, in slices or whole, without leaving a trace of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.tensorflow.collect import Applied, Since, collecting
+from legroom.backends.tensorflow.effects import logging_writes
+from legroom.backends.tensorflow.metrics import holding, noting_results
+from legroom.backends.tensorflow.neutral import neutral
+from legroom.backends.tensorflow.rules import Rules
+from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.shadow import replaced
+from legroom.backends.tensorflow.traits import Traits
+
+__all__ = ["Run", "observe"]
+
+
+@dataclasses.dataclass
+class Run:
+    """What a run over some slices showed."""
+
+    outputs: list[list[Any]]
+    gradients: list[list[list[Any]]]  # by slice, by apply, by variable
+    terms: list[list[Any]]
+    names: list[str]
+    counts: list[dict[int, Any]]
+    noise: list[list[tuple[int, ...]]]
+    batch_norms: list[str]
+    held: list[list[list[Any]]]  # by slice, by update, by argument
+    written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
+    trained: set[int]
+    sizes: list[int]
+    rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
+    results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
+    goes_on: bool = False  # whether weights are looked at after the last apply
+
+
+def observe(
+    traits: Traits,
+    pieces: Sequence[Any],
+    sizes: list[int],
+    rules: Rules,
+    totals: dict[int, Any],
+    *,
+    factor: float = 1.0,
+    metrics: Sequence[Any] = (),
+) -> Run:
+    """Run the step eagerly on some slices, one after another, and undo all it did.
+
+    Args:
+        traits: The step.
+        pieces: The slices.
+        sizes: Their samples.
+        rules: What is known so far.
+        totals: The denominators of loss terms over all slices.
+        factor: Make all gradients that the step takes larger by this.
+        metrics: Metrics whose results are to be known again among the step's outputs.
+    """
+    run = Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
+    with logging_writes() as log:
+        try:
+            for piece, size in zip(pieces, sizes, strict=True):
+                gradients: list[list[Any]] = []
+                rows: list[list[int | None]] = []
+                since = Since()
+
+                share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
+                scale = Scale(share, rules.terms, totals)
+
+                def catch(
+                    call: Applied,
+                    into: list[list[Any]] = gradients,
+                    scale: Scale = scale,
+                    part: float = size / sum(sizes),
+                    rows: list[list[int | None]] = rows,
+                    since: Since = since,
+                ) -> None:
+                    since.begin(call)
+                    rows.append([_rows(g) for g in call.gradients])
+                    weighted = id(call.optimizer) in scale.weighted
+                    into.append(
+                        [
+                            None if g is None else _array(g) / (part if weighted else 1.0)
+                            for g in call.gradients
+                        ]
+                    )
+                    kept = [*call.variables, *call.optimizer.variables]
+                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
+
+                def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
+                    with logging_writes(log), scaling(scale), collecting(catch):
+                        return traits.call(inputs)
+
+                with (
+                    neutral() as seen,
+                    holding(rules.metrics, rules.unweighted) as held,
+                    noting_results(metrics) as results,
+                    _larger_gradients(factor),
+                ):
+                    try:
+                        outputs = traits.run(body, piece)
+                    finally:
+                        run.goes_on = since.end() or run.goes_on
+                run.rows.append(rows)
+                leaves = tree.flatten(outputs)
+                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
+                run.held.append([[_array(x) for x in tree.flatten(call)] for call in held.calls])
+                run.outputs.append([_array(leaf) for leaf in leaves])
+                run.gradients.append(gradients)
+                run.terms.append([_array(value) for value in scale.values])
+                run.names = scale.names
+                run.counts.append({term: _array(c) for term, c in scale.counts.items()})
+                run.noise.append(seen.noise_shapes)
+                run.batch_norms = seen.batch_norms
+            for variable, before in log.written:
+                run.written[id(variable)] = (variable, _array(before), _array(variable))
+        finally:
+            log.restore()
+    return run
+
+
+def _rows(gradient: Any) -> int | None:
+    return int(gradient.values.shape[0]) if isinstance(gradient, tf.IndexedSlices) else None
+
+
+def _larger_gradients(factor: float) -> Any:
+    if factor == 1.0:
+        return contextlib.nullcontext()
+    gradient = tf.GradientTape.gradient
+
+    def larger(*args: Any, **kwargs: Any) -> Any:
+        def times(g: Any) -> Any:
+            if isinstance(g, tf.IndexedSlices):
+                return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
+            return None if g is None else g * factor
+
+        return tf.nest.map_structure(times, gradient(*args, **kwargs))
+
+    return replaced(tf.GradientTape, "gradient", larger)
+
+
+def _array(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (tf.IndexedSlices, tf.RaggedTensor)):
+        value = tf.convert_to_tensor(value)
+    if isinstance(value, (str, bytes)):
+        return value
+    value = value.numpy().copy() if hasattr(value, "numpy") else np.array(value)
+    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
