@@ -145,11 +145,11 @@ def step(
 
     def decorate(inner: Any) -> Any:
         from legroom.backends.tensorflow.functions import guarded_function
-        from legroom.guard.loop import GuardedStep
+        from legroom.guard.registry import supervised
         from legroom.guard.session import report_at_exit
 
         return guarded_function(
-            inner, lambda made: report_at_exit(GuardedStep(made, options)), returns
+            inner, lambda made: report_at_exit(supervised(made, options)), returns
         )
 
     return decorate if function is None else decorate(function)

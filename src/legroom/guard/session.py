@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
 from legroom.report.run import RunReport
+from legroom.snapshots.run import current_run
 
 __all__ = ["Session", "report_at_exit"]
 
@@ -39,7 +40,7 @@ class Session:
         """Have a step report when the call it runs in ends."""
         self._steps.add(step)
 
-    def run(self, method: str, call: Callable[[], Any]) -> Any:
+    def run(self, method: str, model: Any, call: Callable[[], Any]) -> Any:
         """Run a call of Keras; a `History` it returns gets the report."""
         if getattr(self._depth, "value", 0):
             return call()
@@ -53,10 +54,9 @@ class Session:
             with _terminal(), listening(events.append):
                 emit("training_started", method=method)
                 try:
-                    result = call()
+                    result = self._kept(method, model, call)()
                 finally:
-                    for step in list(self._steps):
-                        step.report()
+                    self._report()
                     emit("training_finished", method=method)
         finally:
             self._depth.value = 0
@@ -65,6 +65,19 @@ class Session:
             if result.legroom.sliced:
                 _show(result.legroom)
         return result
+
+    def _kept(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
+        """The call itself; a `fit` is kept in snapshots, where those are wanted."""
+        run = current_run() if method == "fit" else None
+        if run is None or run.training is not None:
+            return call
+        from legroom.guard.resume import KeptFit
+
+        return KeptFit(run, model, call, self._report)
+
+    def _report(self) -> None:
+        for step in list(self._steps):
+            step.report()
 
     def run_unguarded(self, name: str, reason: str, call: Callable[[], Any]) -> Any:
         """Run a call that can't be guarded as Keras would, and say so once."""
