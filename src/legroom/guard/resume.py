@@ -127,6 +127,8 @@ class KeptFit:
                 history = self._fit(**arguments)
                 self._stopping.waiting_pays = False
                 self._finish()
+                if self._stopping.asked is not None:
+                    self._run.wait()
         finally:
             self._model._initial_epoch = initial
         return history
@@ -203,13 +205,18 @@ class KeptFit:
         step = epochs.position().step
         something_done = step > 0 or self._epoch > self._first_epoch
         epoch_ended = step == 0 and self._epoch > self._first_epoch
-        if self._stopping.asked is not None:
-            if something_done:
-                self._snapshot(epochs, at_once=True)
-            emit("note", wording.stopped(self._epoch + 1, step), signal=int(self._stopping.asked))
+        asked = self._stopping.asked
+        if not something_done and asked is None:
+            return
+        if asked is None and not self._run.due(epoch_ended=epoch_ended):
+            return
+        if epochs.over():
+            return  # Keras still has to end the epoch: the next one's start is a better moment
+        if something_done:
+            self._snapshot(epochs, at_once=asked is not None)
+        if asked is not None:
+            emit("note", wording.stopped(self._epoch + 1, step), signal=int(asked))
             self._stopping.answer()
-        elif something_done and self._run.due(epoch_ended=epoch_ended):
-            self._snapshot(epochs)
 
     def first_batch(self, step: Any, run: Callable[[Any], Any], batches: Counted) -> None:
         """Put everything back, before the first batch is trained on."""

@@ -61,7 +61,7 @@ def _import_legroom() -> None:
 
 def _guard(options_json: str) -> None:
     """Start listening to events, and have Keras guarded when, and if, the script imports it."""
-    from legroom.core.events import emit, listening
+    from legroom.core.events import listening
     from legroom.guard import install_when_imported
     from legroom.report.journal import Journal
     from legroom.report.terminal import LiveLines
@@ -77,7 +77,6 @@ def _guard(options_json: str) -> None:
     if options.journal is not None:
         with contextlib.suppress(OSError):  # a report is missed; the training is not
             listeners.enter_context(listening(Journal(options.journal)))
-            emit("process_started")
     if options.folder is not None:
         listeners.enter_context(_snapshots(options))
     install_when_imported(exact=options.exact)

@@ -48,6 +48,7 @@ def run_child(
     # By its path and not by `-m`, which would put the current folder on the module path: a
     # `types.py` lying there would be imported by Python itself.
     command = [sys.executable, str(Path(__file__).with_name("child.py"))]
+    since = 0 if told.journal is None else len(read_journal(told.journal))
     with held_signals() as held_before:
         child = subprocess.Popen(
             [*command, told.to_json(), str(script), *args],
@@ -60,19 +61,15 @@ def run_child(
             child,
             receipts,
             every_second=every_second,
-            stops_itself=lambda: _trains(told.journal) and told.folder is not None,
+            stops_itself=lambda: told.folder is not None and _trains(told.journal, since),
         )
 
 
-def _trains(journal: str | None) -> bool:
-    """Whether a training runs, as far as the journal tells."""
-    if journal is None:
-        return False
+def _trains(journal: str | None, since: int) -> bool:
+    """Whether a training runs in the child, as far as the journal tells."""
     running = 0
-    for event in read_journal(journal):
-        if event.name == "process_started":
-            running = 0
-        elif event.name == "training_started":
+    for event in read_journal(journal)[since:] if journal is not None else ():
+        if event.name == "training_started":
             running += 1
         elif event.name == "training_finished":
             running -= 1

@@ -21,6 +21,8 @@ from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from legroom.backends.tensorflow.state import global_seed
+
 __all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
 
 _DIGESTED = 2**20  # bytes of each tensor that a batch is known by
@@ -191,7 +193,7 @@ class Epochs(keras_trainer.TFEpochIterator):
     def __init__(self, watch: Watch, *args: Any, **kwargs: Any) -> None:
         self._watch = watch
         self.order: _Order | None = None
-        with self._drawing_orders(watch.order_seed):
+        with self._drawing_orders(watch.order_seed, kwargs.get("x")):
             super().__init__(*args, **kwargs)
         self.source = _Source(self, watch, self._distributed_dataset)
         self._steps_before = 0
@@ -213,6 +215,13 @@ class Epochs(keras_trainer.TFEpochIterator):
             steps_seen=self._steps_seen if self._goes_on() else self._done_here,
             num_batches=self._num_batches,
         )
+
+    def over(self) -> bool:
+        """Whether the epoch has no further batch, as far as that is known without an end."""
+        total = self.steps_per_epoch or self._num_batches
+        if total:
+            return self._done_here >= total
+        return self._done_here > 0 and self.counted is not None and self.counted.peek() is None
 
     def _goes_on(self) -> bool:
         """Whether the iterator of the last epoch is used in this one too."""
@@ -256,30 +265,29 @@ class Epochs(keras_trainer.TFEpochIterator):
         return begin, end, iterator
 
     @contextlib.contextmanager
-    def _drawing_orders(self, seed: int) -> Iterator[None]:
+    def _drawing_orders(self, drawn: int, x: Any) -> Iterator[None]:
         """Give arrays that nobody seeded an order that can be found again.
 
         Keras shuffles them with a random op. With a seed set for all of TensorFlow its order is
         the same in every epoch and every process, and is left as it is. Without one it can't be
         repeated: a permutation of ours is used then.
         """
-        from legroom.backends.tensorflow.state import global_seed
-
-        if global_seed() is not None:
+        leaf = next((leaf for leaf in tree.flatten(x) if hasattr(leaf, "shape")), None)
+        if global_seed() is not None or leaf is None or not leaf.shape:
             yield
             return
+        order = _Order(int(leaf.shape[0]), drawn)
         original = tf.random.shuffle
 
         def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
             if seed is not None or tf.executing_eagerly() or value.shape.rank != 1:
                 return original(value, seed, name)
-            if value.shape[0] is None:  # the samples of one batch, whose order is of no matter
+            if value.shape[0] != order.samples:
+                # The samples of one batch, whose order is of no matter.
                 return original(value, drawn % 2**31 or 1, name)
-            with tf.init_scope():
-                self.order = _Order(int(value.shape[0]), drawn)
-            return self.order.permutation.read_value()
+            self.order = order
+            return order.permutation.read_value()
 
-        drawn = seed
         tf.random.shuffle = shuffle
         try:
             yield
@@ -291,7 +299,7 @@ class _Order:
     """The order of samples, drawn anew for each iterator."""
 
     def __init__(self, samples: int, seed: int) -> None:
-        self._samples = samples
+        self.samples = samples
         self._seed = seed
         with tf.device("CPU:0"):
             self.permutation = tf.Variable(
@@ -301,7 +309,7 @@ class _Order:
     def arrange(self, number: int) -> None:
         """Set the order of one iterator."""
         generator = np.random.Generator(np.random.PCG64([self._seed, number]))
-        self.permutation.assign(generator.permutation(self._samples))
+        self.permutation.assign(generator.permutation(self.samples))
 
 
 class _Watching(threading.local):
