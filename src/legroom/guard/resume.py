@@ -232,9 +232,10 @@ class KeptFit:
         # Tracing may have drawn random numbers: those of the data come first now.
         set_randomness(*data_randomness)
         digest = batches.digest() if kept.values["digest"] is not None else None
-        after: list[Any] = []
-        drawn = randomness(after)
-        self._set_own_randomness(kept, data_randomness, (drawn, after))
+        if kept.values["position"]["step"] > 0:  # else nothing was drawn since the epoch began
+            after: list[Any] = []
+            drawn = randomness(after)
+            self._set_own_randomness(kept, data_randomness, (drawn, after))
         self._kept = None
         if digest is not None and digest != kept.values["digest"]:
             emit("note", wording.other_data())
