@@ -81,6 +81,11 @@ class KeptFit:
         self.order_seed = run.seed + self._training
 
     @property
+    def lean(self) -> bool:
+        """Whether the host's memory is known to be short."""
+        return self._run.lean
+
+    @property
     def waits(self) -> bool:
         """Whether something is to be put back before the first batch."""
         return self._kept is not None
@@ -159,6 +164,8 @@ class KeptFit:
         if getattr(x, "num_batches", None) is None:
             return  # without an end: counted like any other stream
         self._sequence = SeekingDataset(x, bool(arguments.get("shuffle")), self._remember_sequence)
+        if self._run.lean:
+            self._sequence.max_queue_size = min(2, self._sequence.max_queue_size)
         arguments["x"] = self._sequence
         arguments["shuffle"] = False
 

@@ -167,9 +167,8 @@ class RunFolder:
         previous.mkdir(exist_ok=True)
         for name in self._names():
             number = _training(name)
-            if number is not None and number >= (from_training or 0):
-                os.replace(self.path / name, previous / name)
-            elif from_training is None and name in (_IDENTITY, _JOURNAL):
+            mine = number is not None and number >= (from_training or 0)
+            if mine or (from_training is None and name in (_IDENTITY, _JOURNAL)):
                 os.replace(self.path / name, previous / name)
             elif name == _IDENTITY or number is not None:
                 shutil.copy2(self.path / name, previous / name)

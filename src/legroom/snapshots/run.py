@@ -31,6 +31,8 @@ class SnapshotRun:
         every: Seconds between two snapshots.
         seed: What random numbers begin with where the script does not say.
         barred: Slice sizes that ended an earlier process, by training and what they were for.
+        lean: Whether the host's memory is known to be short: read less ahead.
+        script_folder: Where the script's own modules are, whose code is part of what is trained.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class SnapshotRun:
         every: float = EVERY,
         seed: int | None = None,
         barred: dict[tuple[int | None, str], int] | None = None,
+        lean: bool = False,
         script_folder: Path | None = None,
     ) -> None:
         self.folder = folder
         self.every = every
         self.seed = int.from_bytes(os.urandom(6), "little") if seed is None else seed
         self.barred = barred or {}
+        self.lean = lean
         self.script_folder = script_folder
         self.training: int | None = None  # the one that runs now
         self._trainings = 0
@@ -97,6 +101,7 @@ class SnapshotRun:
         values = collect(arrays)
         self._cost = time.monotonic() - began
         path = self.folder.result(training) if finished else self.folder.next_snapshot(training)
+        emit("snapshot_taken", training=training, file=path.name)
 
         def task() -> None:
             size = write_file(path, values, arrays)

@@ -112,6 +112,7 @@ def _snapshots(options: ChildOptions) -> Iterator[None]:
             every=options.snapshot_every,
             seed=options.seed,
             barred={(bar.training, bar.subject): bar.slice_size for bar in options.barred},
+            lean=options.lean,
             script_folder=Path(script),
         )
         listeners.enter_context(running(run))

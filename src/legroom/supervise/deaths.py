@@ -21,6 +21,8 @@ __all__ = ["Death", "Restarts", "read_death"]
 
 # How far a prediction of what a step needs may be off.
 _DOUBT = 1.9
+# After a death, slices must be smaller than this part of what died.
+_CLEARLY_LESS = 0.7
 _CRASHES = frozenset(
     {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 )
@@ -38,6 +40,7 @@ class Death:
         training: The training that ran, if one did.
         subject: What the slice was of.
         slice_size: The slice that ran, if any.
+        proven: The largest smaller slice that had worked.
         place: Where in the training it was, as far as snapshots tell.
     """
 
@@ -48,6 +51,7 @@ class Death:
     training: int | None = None
     subject: str = "batch"
     slice_size: int | None = None
+    proven: int | None = None
     place: tuple[object, ...] = ()
 
 
@@ -73,6 +77,7 @@ def read_death(
             training=attempt.data.get("training"),
             subject=attempt.data.get("subject", "batch"),
             slice_size=attempt.data.get("slice_size"),
+            proven=_proven(events, attempt),
         )
     if number == signal.SIGKILL and kernel_kills > 0:
         return dataclasses.replace(
@@ -145,9 +150,13 @@ class Restarts:
         if death.slice_size <= 1 and not death.of_host:
             return "It ran one sample at a time already: there is no smaller plan"
         self._seen.add(here)
-        self.barred[key] = min(death.slice_size, self.barred.get(key, death.slice_size))
-        if self.barred[key] <= 1:
-            del self.barred[key]
+        if death.slice_size > 1:
+            # Clearly below what died: a death costs a whole start, and what was predicted for the
+            # size that died was wrong, so it says little about sizes just below it.
+            size = max(2, int(death.slice_size * _CLEARLY_LESS))
+            if death.proven is not None:
+                size = max(2, min(size, death.proven + 1))
+            self.barred[key] = min(size, self.barred.get(key, size))
         self.lean = self.lean or death.of_host
         self.count += 1
         return None
@@ -161,6 +170,21 @@ def _last_attempt(events: Sequence[Event]) -> tuple[Event | None, bool]:
         if event.name == "attempt_passed":
             return event, False
     return None, False
+
+
+def _proven(events: Sequence[Event], attempt: Event) -> int | None:
+    """The largest slice below the one of an attempt that has worked in the same training."""
+    return max(
+        (
+            event.data["slice_size"]
+            for event in events
+            if event.name == "attempt_passed"
+            and event.data.get("training") == attempt.data.get("training")
+            and event.data.get("subject") == attempt.data.get("subject")
+            and (event.data.get("slice_size") or 0) < (attempt.data.get("slice_size") or 0)
+        ),
+        default=None,
+    )
 
 
 def _place(events: Sequence[Event]) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ one, and the script's own output is complete before it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import stat
 import sys
@@ -72,7 +73,7 @@ def run_script(
             seed=found.seed,
         )
         supervisor = _Supervisor(script, args, environment or {}, options, max_restarts)
-        code = supervisor.run()
+        code = supervisor.run(goes_on=found.goes_on)
         events = [] if found.journal is None else read_journal(found.journal)
         if code == 0 and found.folder is not None:
             found.folder.clear()
@@ -114,10 +115,10 @@ class _Supervisor:
         self._restarts = Restarts(max_restarts)
         self._input_start = _offset(0)
 
-    def run(self) -> int:
+    def run(self, *, goes_on: bool) -> int:
         """Run until the script has ended, or has died of something that can't be helped."""
-        import dataclasses
-
+        if goes_on:
+            self._note("restart", "")
         while True:
             told = self._told()
             errors_start = _offset(2)

@@ -25,6 +25,7 @@ from legroom.backends.tensorflow.state import global_seed
 
 __all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
 
+_LEAN_BYTES = 2**26
 _DIGESTED = 2**20  # bytes of each tensor that a batch is known by
 
 
@@ -53,6 +54,11 @@ class Watch(Protocol):
     @property
     def order_seed(self) -> int:
         """What the order of arrays is drawn from, where nobody has seeded it."""
+        ...
+
+    @property
+    def lean(self) -> bool:
+        """Whether as little as possible is to be read ahead."""
         ...
 
     @property
@@ -195,7 +201,10 @@ class Epochs(keras_trainer.TFEpochIterator):
         self.order: _Order | None = None
         with self._drawing_orders(watch.order_seed, kwargs.get("x")):
             super().__init__(*args, **kwargs)
-        self.source = _Source(self, watch, self._distributed_dataset)
+        dataset: Any = self._distributed_dataset
+        if watch.lean and isinstance(dataset, tf.data.Dataset):
+            dataset = dataset.with_options(_lean_options())
+        self.source = _Source(self, watch, dataset)
         self._steps_before = 0
         self._done_here = 0
 
@@ -310,6 +319,15 @@ class _Order:
         """Set the order of one iterator."""
         generator = np.random.Generator(np.random.PCG64([self._seed, number]))
         self.permutation.assign(generator.permutation(self.samples))
+
+
+def _lean_options() -> Any:
+    """Buffers and threads of tf.data kept small: the host's memory has run out before."""
+    options = tf.data.Options()
+    options.autotune.ram_budget = _LEAN_BYTES
+    options.threading.private_threadpool_size = 2
+    options.experimental_optimization.inject_prefetch = False
+    return options
 
 
 class _Watching(threading.local):
