@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from legroom.guard import fit, guard, install, limit, step
     from legroom.predict.explain import explain
     from legroom.report.explain import Diagnosis
+    from legroom.guard import fit, guard, install, limit, resumable, step
+    from legroom.report.explain import Diagnosis, explain
     from legroom.report.run import RunReport
 
     __version__: str
@@ -44,6 +46,7 @@ __all__ = [
     "install",
     "limit",
     "load_ipython_extension",
+    "resumable",
     "step",
 ]
 
@@ -62,6 +65,7 @@ _HOMES = {
     "guard": "legroom.guard",
     "install": "legroom.guard",
     "limit": "legroom.guard",
+    "resumable": "legroom.guard",
     "step": "legroom.guard",
 }
 

@@ -207,8 +207,44 @@ def recurrent():
         "batch_size": BATCH, "sample_weight": {"a": weights, "b": weights}}  # fmt: skip
 
 
+def loop(out):
+    """A loop written by hand, that says what it changes."""
+    import legroom
+
+    keras.utils.set_random_seed(7)
+    model = dense(layers.Dropout(0.3))
+    optimizer = keras.optimizers.Adam(0.01)
+    mean = keras.metrics.Mean()
+    log = {"losses": [], "batches": 0}
+    dataset = tf.data.Dataset.from_tensor_slices(data()).shuffle(100).batch(BATCH)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean((model(x, training=True) - y) ** 2)
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        mean.update_state(loss)
+        return loss
+
+    state = {"model": model, "optimizer": optimizer, "mean": mean, "log": log}
+    for _ in range(EPOCHS):
+        for x, y in legroom.resumable(dataset, state=state):
+            log["losses"].append(float(step(x, y)))
+            log["batches"] += 1
+            time.sleep(PAUSE)
+    counts = next(v for v in model.variables if v.path.endswith("counts")).numpy()
+    variables = [np.asarray(v.numpy()) for v in (*model.variables, *optimizer.variables)]
+    np.savez(out, *variables, np.asarray(log["losses"]), np.asarray(log["batches"]),
+             np.asarray(mean.result()), counts=counts)  # fmt: skip
+    print("finished loop", len(log["losses"]))
+
+
 def main():
     case, out = sys.argv[1:3]
+    if case == "loop":
+        loop(out)
+        return
     seeded = case != "unseeded"
     if seeded:
         keras.utils.set_random_seed(7)

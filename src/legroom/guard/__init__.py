@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legroom.guard.api import fit, guard, install, limit, step
+from legroom.guard.api import fit, guard, install, limit, resumable, step
 from legroom.guard.importing import install_when_imported
 
-__all__ = ["fit", "guard", "install", "install_when_imported", "limit", "step"]
+__all__ = ["fit", "guard", "install", "install_when_imported", "limit", "resumable", "step"]

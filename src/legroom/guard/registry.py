@@ -7,6 +7,8 @@ import weakref
 from typing import Any
 
 from legroom.core.errors import UnsupportedModel
+from legroom.core.events import emit
+from legroom.guard import wording
 from legroom.guard.attempts import Attempts
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions
@@ -76,6 +78,9 @@ def supervised(step: Any, options: GuardOptions, subject: str = "batch") -> Guar
     run = current_run()
     if run is None:
         return GuardedStep(step, options, subject)
+    if run.training is None and subject == _SUBJECTS["train"] and not run.said_from_top:
+        run.said_from_top = True
+        emit("note", wording.starts_from_top())
     attempts = Attempts(step, subject, run.training)
     guarded = attempts.guarded = GuardedStep(attempts, options, subject)
     if (size := run.barred.get((run.training, subject))) is not None:

@@ -24,6 +24,7 @@ from legroom.core.events import emit
 from legroom.data.sequence import Place, SeekingDataset
 from legroom.guard import wording
 from legroom.guard.stopping import Stopping
+from legroom.machine.memory import held_back, host_available
 from legroom.snapshots import attributes
 from legroom.snapshots.callbacks import before_training, capture_callbacks, restore_callbacks
 from legroom.snapshots.code import imported_code
@@ -31,7 +32,7 @@ from legroom.snapshots.fingerprint import differences, training_fingerprint
 from legroom.snapshots.format import Content
 from legroom.snapshots.randomness import randomness, set_randomness
 from legroom.snapshots.run import SnapshotRun
-from legroom.snapshots.values import decode, encode
+from legroom.snapshots.values import decode, encode, moved
 
 __all__ = ["KeptFit"]
 
@@ -98,6 +99,10 @@ class KeptFit:
             **({} if self._run.script_folder is None else imported_code(self._run.script_folder)),
         }
         self._run.training = self._training
+        with held_back(self._copy_bytes()):
+            return self._go()
+
+    def _go(self) -> Any:
         try:
             kept = self._run.result(self._training)
             if kept is not None and self._same(kept):
@@ -110,6 +115,13 @@ class KeptFit:
             return self._train()
         finally:
             self._run.training = None
+
+    def _copy_bytes(self) -> int:
+        """The host memory that a snapshot takes while it is written."""
+        exact = state.state_bytes(state.training_variables(self._model))
+        weights = state.state_bytes(("", weight) for weight in self._model.weights)
+        # Before the first step an optimizer has no slots yet; two for each weight is Adam's.
+        return max(exact, 3 * weights)
 
     # What is kept of a training, and what becomes of it.
 
@@ -246,6 +258,9 @@ class KeptFit:
         self._kept = None
         if digest is not None and digest != kept.values["digest"]:
             emit("note", wording.other_data())
+        drawing = sorted({op for graph in self._graphs() for op in state.random_ops_in(graph)})
+        if drawing:
+            emit("note", wording.draws_anew(drawing))
         emit(
             "resumed",
             wording.resumed(self._training + 1, self._epoch + 1, kept.values["position"]["step"],
@@ -258,6 +273,10 @@ class KeptFit:
 
     def _snapshot(self, epochs: Epochs, *, at_once: bool = False) -> None:
         self._report()
+        needed = state.state_bytes(state.training_variables(self._model, self._graphs()))
+        if needed > host_available(with_held_back=True):
+            self._run.no_room(needed)
+            return
         position = epochs.position()
         self._run.write(
             self._training,
@@ -313,7 +332,9 @@ class KeptFit:
         values["randomness"] = randomness(arrays)
         values["iterator_randomness"] = values["randomness"]
         if in_epoch and self._iterator_randomness is not None:
-            values["iterator_randomness"] = _moved(*self._iterator_randomness, arrays)
+            taken, own = self._iterator_randomness
+            values["iterator_randomness"] = moved(taken, len(arrays))
+            arrays.extend(own)
         values["sequence"] = self._collect_sequence(position, in_epoch, values, arrays)
         # Last: it fetches the next batch.
         values["digest"] = counted.digest() if counted is not None and in_epoch else None
@@ -395,11 +416,11 @@ class KeptFit:
                 "numpy": encode(after[1], arrays),
             }
         order = self._sequence.order
+        kept_order = None if order is None else encode(np.array(order, np.int64), arrays)
         taken, own = self._sequence_began or [{}, []]
-        return {
-            "order": None if order is None else encode(np.array(order, np.int64), arrays),
-            "attributes": _shifted(taken, len(arrays), own, arrays),
-        }
+        by = len(arrays)
+        arrays.extend(own)
+        return {"order": kept_order, "attributes": moved(taken, by)}
 
     def _seek_sequence(self, position: Position, values: dict[str, Any], arrays: list[Any]) -> None:
         sequence, kept = self._sequence, values["sequence"]
@@ -455,26 +476,6 @@ def _as_list(callbacks: Any) -> list[Any]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-
-
-def _moved(taken: Any, own: list[Any], arrays: list[Any]) -> Any:
-    return _shifted(taken, len(arrays), own, arrays)
-
-
-def _shifted(taken: Any, by: int, own: list[Any], arrays: list[Any]) -> Any:
-    """Values that refer to arrays of their own, made to refer to those of a snapshot."""
-    arrays.extend(own)
-    return _with_indices(taken, by)
-
-
-def _with_indices(data: Any, by: int) -> Any:
-    if isinstance(data, list):
-        return [_with_indices(part, by) for part in data]
-    if isinstance(data, dict):
-        if data.get("~") in ("array", "scalar"):
-            return {**data, "index": data["index"] + by}
-        return {key: _with_indices(part, by) for key, part in data.items()}
-    return data
 
 
 def _same_state(before: Any, after: Any, name: str) -> bool:

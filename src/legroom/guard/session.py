@@ -14,7 +14,7 @@ from legroom.guard.loop import GuardedStep
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
-__all__ = ["Session", "report_at_exit"]
+__all__ = ["Session", "report_at_exit", "terminal"]
 
 
 class Session:
@@ -46,12 +46,12 @@ class Session:
             return call()
         if method.endswith("_on_batch"):
             # Called once for each batch of a loop by hand: no start and no end to speak of.
-            with _terminal():
+            with terminal():
                 return call()
         events: list[Event] = []
         self._depth.value = 1
         try:
-            with _terminal(), listening(events.append):
+            with terminal(), listening(events.append):
                 emit("training_started", method=method)
                 try:
                     result = self._kept(method, model, call)()
@@ -83,7 +83,7 @@ class Session:
         """Run a call that can't be guarded as Keras would, and say so once."""
         if not self._said_unguarded:
             self._said_unguarded = True
-            with _terminal():
+            with terminal():
                 emit("note", f"{name} is trained as Keras would, without legroom: {reason}")
         return call()
 
@@ -101,7 +101,7 @@ def report_at_exit(step: GuardedStep) -> GuardedStep:
     return step
 
 
-def _terminal() -> contextlib.AbstractContextManager[None]:
+def terminal() -> contextlib.AbstractContextManager[None]:
     """Say what happens in the terminal, unless someone up there does already."""
     from legroom.report.terminal import LiveLines
 

@@ -12,6 +12,7 @@ __all__ = [
     "cannot_fit",
     "cannot_slice",
     "coupling",
+    "draws_anew",
     "exact_refuses",
     "grown",
     "other_data",
@@ -22,8 +23,10 @@ __all__ = [
     "repeated_leaner",
     "replayed",
     "resumed",
+    "resumed_loop",
     "slices_change",
     "slices_of",
+    "starts_from_top",
     "stopped",
     "unverified",
     "whole_because",
@@ -177,6 +180,21 @@ def resumed(training: int, epoch: int, step: int, at: float) -> str:
     return f"training {training} goes on at {where}, from the snapshot of {when}"
 
 
+def resumed_loop(number: int, batches: int, at: float) -> str:
+    """The line when a loop written by hand goes on."""
+    when = time.strftime("%H:%M:%S", time.localtime(at))
+    return f"pass {number} of the loop goes on after batch {batches}, from the snapshot of {when}"
+
+
+def starts_from_top() -> str:
+    """What is said at the start of a loop written by hand that can't be resumed."""
+    return (
+        "this loop is written by hand: if the script is killed, it starts again from its "
+        "beginning. To have it go on where it was, take its batches from "
+        "legroom.resumable(dataset, state={'model': model, 'optimizer': optimizer})"
+    )
+
+
 def replayed(training: int) -> str:
     """The line when a training had finished before."""
     return f"training {training} had finished: its weights and history are taken from what was kept"
@@ -196,6 +214,15 @@ def other_data() -> str:
         "the data did not come as it did before: the next batch is another one, so in this epoch "
         "some samples may be seen twice and others not at all. A source that draws random numbers "
         "repeats itself only if they are seeded (keras.utils.set_random_seed)"
+    )
+
+
+def draws_anew(ops: Sequence[str]) -> str:
+    """The line when random numbers can't be put back."""
+    return (
+        f"the training step draws from {_listed(ops)} of TensorFlow, whose state can't be put "
+        "back: those random numbers begin anew, others than without the interruption. Those of "
+        "Keras (its layers, keras.random) go on as they were"
     )
 
 

@@ -139,6 +139,11 @@ class RunFolder:
         ]
         return [path for _, path in sorted(found, reverse=True)]
 
+    def trainings(self) -> list[int]:
+        """The trainings that something is kept of, the latest first."""
+        numbers = {_training(name) for name in self._names() if not _DAMAGED.fullmatch(name)}
+        return sorted((number for number in numbers if number is not None), reverse=True)
+
     def next_snapshot(self, training: int) -> Path:
         """The name of a training's next snapshot."""
         newest = self.snapshots(training)[:1]

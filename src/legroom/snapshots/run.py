@@ -12,6 +12,7 @@ from typing import Any
 
 from legroom.core.errors import SnapshotError
 from legroom.core.events import emit
+from legroom.core.units import format_bytes
 from legroom.snapshots.folder import RunFolder
 from legroom.snapshots.format import Content, read_file, write_file
 from legroom.snapshots.writer import Writer
@@ -52,10 +53,14 @@ class SnapshotRun:
         self.lean = lean
         self.script_folder = script_folder
         self.training: int | None = None  # the one that runs now
+        self.restored: int | None = None  # the pass of a loop whose end was put in place last
+        self.last_pass: int | None = None  # of a loop, whose end is kept
+        self.said_from_top = False
         self._trainings = 0
         self._process = os.getpid()
         self._writer = Writer(self._failed)
         self._warned = False
+        self._short = False
         self._last = time.monotonic()
         self._cost = 0.0
 
@@ -122,6 +127,17 @@ class SnapshotRun:
             self._writer.wait()
         self._last = time.monotonic()
 
+    def no_room(self, needed: int) -> None:
+        """There is no memory for the copy that a snapshot is: said once, and tried again later."""
+        self._last = time.monotonic()
+        if not self._short:
+            self._short = True
+            emit(
+                "note",
+                f"a snapshot needs {format_bytes(needed)} of main memory, and there is less: the "
+                "training goes on without, and it is tried again later",
+            )
+
     def wait(self) -> None:
         """Wait until all is written."""
         self._writer.wait()
@@ -142,6 +158,22 @@ class SnapshotRun:
             if content is not None:
                 return content
         return None
+
+    def newest_after(self, training: int) -> Content | None:
+        """The newest thing that is kept of anything after a training."""
+        for number in self.folder.trainings():
+            if number > training:
+                content = self.result(number) or self.newest(number)
+                if content is not None:
+                    return content
+        return None
+
+    def forget(self, training: int) -> None:
+        """Remove the result of a pass of a loop: a later one has what is needed."""
+        path = self.folder.result(training)
+        with contextlib.suppress(OSError):
+            self._writer.wait()
+            path.unlink(missing_ok=True)
 
     def start_anew(self, training: int, told: str) -> None:
         """Put aside what is kept of a training and of those after it: it is another one now."""

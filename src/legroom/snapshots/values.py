@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Unstorable", "decode", "encode", "put_in_place"]
+__all__ = ["Unstorable", "decode", "encode", "moved", "put_in_place"]
 
 _TAG = "~"
 _PLAIN = (bool, int, float, str, type(None))
@@ -100,6 +100,17 @@ def decode(data: Any, arrays: list[Any]) -> Any:
     if tag in ("Random", "RandomState", "Generator"):
         return _generator(tag, data, decode(data["state"], arrays))
     raise ValueError(f"a value of unknown kind {tag!r}")
+
+
+def moved(data: Any, by: int) -> Any:
+    """Encoded values whose arrays have moved: they are so many places further back now."""
+    if isinstance(data, list):
+        return [moved(part, by) for part in data]
+    if isinstance(data, dict):
+        if data.get(_TAG) in ("array", "scalar"):
+            return {**data, "index": data["index"] + by}
+        return {key: moved(part, by) for key, part in data.items()}
+    return data
 
 
 def _generator(tag: str, data: dict[str, Any], state: Any) -> Any:

@@ -117,7 +117,13 @@ def _snapshots(options: ChildOptions) -> Iterator[None]:
         )
         listeners.enter_context(running(run))
 
+    def seed_tensorflow(module: types.ModuleType) -> None:
+        from legroom.backends.tensorflow.orders import seed_shuffles
+
+        seed_shuffles(options.seed or 0)
+
     after_import("numpy.random", seed_numpy)
+    after_import("tensorflow", seed_tensorflow)
     after_import("keras", keep)
     with listeners:
         yield

@@ -22,11 +22,11 @@ from legroom.core.errors import SnapshotError
 
 __all__ = [
     "global_seed",
+    "random_ops_in",
     "read_variables",
     "seeds",
     "set_seeds",
     "state_bytes",
-    "stateful_random_ops_in",
     "training_variables",
     "write_variables",
 ]
@@ -201,6 +201,6 @@ def _seed_variables() -> Iterator[tuple[str, Any]]:
         yield "tensorflow", stateful_random_ops.global_generator.state
 
 
-def stateful_random_ops_in(graph: Any) -> list[str]:
+def random_ops_in(graph: Any) -> list[str]:
     """The ops of a graph whose random numbers can't be put back, by their type."""
     return sorted({op.type for op in graph.get_operations() if op.type in _RANDOM_OPS})

@@ -103,11 +103,13 @@ class _Function:
         if isinstance(iterator, Counted) and iterator.watch is not None:
             watch, iterator.watch = iterator.watch, None
             watch.first_batch(step, run, iterator)
+            if self._end is not None:
+                self._end = DataEnd(self._model)  # what it counts from was put back just now
         for executed in range(self._model.steps_per_execution):
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if self._end is not None and isinstance(iterator, tf.data.Iterator):
+                if self._end is not None and isinstance(iterator, (tf.data.Iterator, Counted)):
                     self._end.reached()
                 if executed == 0:
                     raise StopIteration from None
