@@ -118,6 +118,22 @@ def pipeline():
     return model, (dataset,), {}
 
 
+def filtered():
+    """A pipeline whose length nobody knows."""
+    model = dense(layers.Dropout(0.2))
+    model.compile(keras.optimizers.AdamW(0.01), "mse")
+    dataset = tf.data.Dataset.from_tensor_slices(data()).filter(lambda x, y: tf.constant(True))
+    return model, (dataset.shuffle(64, seed=5).batch(BATCH),), {}
+
+
+def workers():
+    """A `PyDataset` with threads of its own, validated by another one."""
+    model = dense()
+    model.compile("adam", "mse")
+    plain = Plain(workers=2, max_queue_size=3)
+    return model, (plain,), {"shuffle": True, "validation_data": Plain()}
+
+
 def endless():
     """A pipeline without an end, in epochs that are no whole pass."""
     model = dense()
@@ -144,6 +160,21 @@ class Shuffled(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         np.random.shuffle(self.order)
+
+
+class Plain(keras.utils.PyDataset):
+    """Batches in their order."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.x, self.y = data()
+
+    def __len__(self):
+        return SAMPLES // BATCH
+
+    def __getitem__(self, index):
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return self.x[rows], self.y[rows]
 
 
 def sequence():
