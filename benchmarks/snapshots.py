@@ -27,7 +27,7 @@ from legroom.core.events import Event, listening
 from legroom.snapshots.folder import RunFolder
 from legroom.snapshots.run import EVERY, SnapshotRun, running
 
-WIDTH, BATCH, BLOCK = 4096, 256, 24
+WIDTH, BATCH, BLOCK = 4096, 64, 20
 
 
 def build() -> tuple[keras.Model, np.ndarray, np.ndarray]:

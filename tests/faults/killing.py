@@ -53,8 +53,12 @@ class Killed:
             return []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def count(self, name: str) -> int:
-        return sum(event["name"] == name for event in self.events())
+    def snapshots(self, epoch: int) -> int:
+        """How many were written of an epoch and those after it."""
+        return sum(
+            event["name"] == "snapshot" and (event["data"].get("epoch") or 0) >= epoch
+            for event in self.events()
+        )
 
     def undisturbed(self) -> dict[str, np.ndarray]:
         """The same training by plain Python."""
@@ -73,14 +77,17 @@ class Killed:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def kill(self, number: int, rng: random.Random, *options: str) -> bool:
-        """Start, kill the child at a random moment after a snapshot; whether it was killed."""
-        before = self.count("snapshot")
+    def kill(self, number: int, rng: random.Random, *options: str, epoch: int = 0) -> bool:
+        """Start, kill the child at a random moment after a snapshot; whether it was killed.
+
+        The snapshot is one that this process has written, of this epoch or a later one.
+        """
+        before = self.snapshots(epoch)
         parent = self.start(*options)
         end = time.monotonic() + TIMEOUT
         while (
             parent.poll() is None
-            and self.count("snapshot") <= before
+            and self.snapshots(epoch) <= before
             and time.monotonic() < end
         ):  # fmt: skip
             time.sleep(0.01)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from legroom.snapshots.format import read_file
+
 from .killing import SIGNALS, Killed, same
 
 # The training, and how often each sample is seen in it.
@@ -41,6 +43,16 @@ def killed_and_finished(folder: Path, case: str, kills: int, seed: int) -> int:
 @pytest.mark.parametrize(("case", "kills"), SHORT.items())
 def test_killed(tmp_path: Path, case: str, kills: int) -> None:
     assert killed_and_finished(tmp_path, case, kills, seed=kills) == kills
+
+
+def test_the_place_in_a_pipeline_without_an_end_is_found_by_its_checkpoint(tmp_path: Path) -> None:
+    """tf.data's own, where it is small: nothing is read again that was read before."""
+    training = Killed(tmp_path, "endless")
+    assert training.kill(SIGNALS[0], random.Random(5), epoch=1)
+    newest = max(training.kept.glob("training-0000-*.snapshot"))
+    assert read_file(newest).values["checkpoint"] is not None
+    out = training.finish()
+    assert same(training.undisturbed(), out) == []
 
 
 def test_samples_are_seen_once_although_nobody_seeded_their_order(tmp_path: Path) -> None:

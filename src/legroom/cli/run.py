@@ -56,7 +56,8 @@ def run(
         typer.Option(
             "--keep-onednn",
             help="On a CPU, --memory turns oneDNN off so that running out can be survived. This "
-            "keeps it: about twice as fast, but running out ends the script.",
+            "keeps it: about twice as fast, but running out ends the script, which is then started "
+            "again with smaller slices.",
         ),
     ] = False,
     directory: Annotated[

@@ -210,6 +210,8 @@ class KeptFit:
         if self._kept is not None and not self._finished:
             values, arrays = self._kept.values, self._kept.arrays
             position = Position(**values["position"])
+            if values["checkpoint"] is not None:
+                position.checkpoint = decode(values["checkpoint"], arrays)
             set_randomness(values["iterator_randomness"], arrays)
             self._seek_sequence(position, values, arrays)
         taken: list[Any] = []
@@ -313,6 +315,7 @@ class KeptFit:
             "fingerprint": self._parts,
             "epoch": self._epoch,
             "position": None if position is None else dataclasses.asdict(position),
+            "checkpoint": None,
             "order_seed": self.order_seed,
             "at": time.time(),
             "file": (
@@ -336,6 +339,8 @@ class KeptFit:
             values["iterator_randomness"] = moved(taken, len(arrays))
             arrays.extend(own)
         values["sequence"] = self._collect_sequence(position, in_epoch, values, arrays)
+        checkpoint = epochs.checkpoint() if epochs is not None and not finished else None
+        values["checkpoint"] = None if checkpoint is None else encode(checkpoint, arrays)
         # Last: it fetches the next batch.
         values["digest"] = counted.digest() if counted is not None and in_epoch else None
         return values

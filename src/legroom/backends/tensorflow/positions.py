@@ -20,12 +20,16 @@ import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from legroom.backends.tensorflow.iterators import buffered_bytes, load_iterator, save_iterator
 from legroom.backends.tensorflow.state import global_seed
 
 __all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
 
 _LEAN_BYTES = 2**26
+_WORTH_IT = 32  # batches: fewer are passed over
+_MOST = 2**24  # bytes that a pipeline may hold in its buffers
 _DIGESTED = 2**20  # bytes of each tensor that a batch is known by
 
 
@@ -39,6 +43,7 @@ class Position:
         consumed: Batches that were taken from the last one of them.
         steps_seen: Keras's own count, which may run on over several epochs.
         num_batches: The length of an epoch, where Keras knows it by now.
+        checkpoint: tf.data's own, where there is one and much would have to be passed over.
     """
 
     step: int
@@ -46,6 +51,7 @@ class Position:
     consumed: int
     steps_seen: int
     num_batches: int | None
+    checkpoint: dict[str, Any] | None = None
 
 
 class Watch(Protocol):
@@ -110,6 +116,12 @@ class Counted:
                 return None
         return self._ahead[0]
 
+    def checkpoint(self) -> dict[str, Any] | None:
+        """tf.data's own checkpoint of the place; None where there is none."""
+        if self._ahead or self._inner is None:
+            return None  # it has been moved on already, or is not even made
+        return save_iterator(self._inner)
+
     def digest(self) -> int | None:
         """A number that tells the next batch from others; None where there is none."""
         batch = self.peek()
@@ -157,7 +169,9 @@ class _Source:
         number, order = self.created, self._epochs.order
         consumed = 0 if resume is None else resume.consumed
         # A data set that finds its place by itself begins there; others are passed over.
-        inner = self._skipping(0 if self._epochs.seeks else consumed)
+        inner = self._skipping(
+            0 if self._epochs.seeks else consumed, None if resume is None else resume.checkpoint
+        )
         self.current = Counted(
             inner,
             getattr(self._dataset, "element_spec", None),
@@ -168,7 +182,7 @@ class _Source:
             self.current.watch = self._watch
         return self.current
 
-    def _skipping(self, count: int) -> Callable[[], Any]:
+    def _skipping(self, count: int, checkpoint: dict[str, Any] | None) -> Callable[[], Any]:
         """A way to an iterator that has passed over so many batches, when it is first needed."""
         if not count:
             inner = iter(self._dataset)  # now, as Keras does it
@@ -182,8 +196,9 @@ class _Source:
         def make() -> Any:
             # One by one: whatever a batch does on its way, random numbers or counters, it does.
             inner = iter(self._dataset)
-            for _ in range(count):
-                next(inner)
+            if checkpoint is None or not load_iterator(inner, checkpoint):
+                for _ in range(count):
+                    next(inner)
             return inner
 
         return make
@@ -207,6 +222,7 @@ class Epochs(keras_trainer.TFEpochIterator):
         self.source = _Source(self, watch, dataset)
         self._steps_before = 0
         self._done_here = 0
+        self._small: bool | None = None  # whether the data has checkpoints that can be used
 
     @property
     def counted(self) -> Counted | None:
@@ -224,6 +240,19 @@ class Epochs(keras_trainer.TFEpochIterator):
             steps_seen=self._steps_seen if self._goes_on() else self._done_here,
             num_batches=self._num_batches,
         )
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """tf.data's own checkpoint of the place, where it is small and worth it."""
+        current = self.counted
+        if current is None or current.consumed < _WORTH_IT:
+            return None
+        if self._small is None:
+            tf_data = isinstance(self.data_adapter, TFDatasetAdapter)
+            held = buffered_bytes(self.data_adapter.get_tf_dataset()) if tf_data else None
+            self._small = held is not None and held <= _MOST
+        taken = current.checkpoint() if self._small else None
+        self._small = taken is not None
+        return taken
 
     def over(self) -> bool:
         """Whether the epoch has no further batch, as far as that is known without an end."""
