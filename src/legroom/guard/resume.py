@@ -290,6 +290,8 @@ class KeptFit:
 
     def _finish(self) -> None:
         self._report()
+        if not self._run.due_result() and self._stopping.asked is None:
+            return
         epochs = self._epochs
         position = None if epochs is None else epochs.position()
         self._run.write(

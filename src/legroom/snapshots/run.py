@@ -20,8 +20,10 @@ from legroom.snapshots.writer import Writer
 __all__ = ["EVERY", "SnapshotRun", "current_run", "running"]
 
 EVERY = 60.0  # seconds
-# At most this part of the time goes into snapshots that only the end of an epoch asks for.
+# At most this part of the time goes into snapshots that only the end of an epoch asks for, and
+# into the results of trainings: a script may call `fit` a thousand times.
 _SHARE = 0.01
+_SHARE_OF_RESULTS = 0.05
 
 
 class SnapshotRun:
@@ -62,6 +64,7 @@ class SnapshotRun:
         self._warned = False
         self._short = False
         self._last = time.monotonic()
+        self._written = float("-inf")
         self._cost = 0.0
 
     @property
@@ -81,6 +84,15 @@ class SnapshotRun:
         if self._writer.busy:
             return False
         return since >= self.every or (epoch_ended and since * _SHARE >= self._cost)
+
+    def due_result(self) -> bool:
+        """Whether the result of a training that has ended is to be kept.
+
+        If it is not, because so much was kept a moment ago, a resumed run trains it again from its
+        last snapshot, or from the result before it: the same, for a moment's more work.
+        """
+        since = time.monotonic() - self._written
+        return since >= self.every or since * _SHARE_OF_RESULTS >= self._cost
 
     def write(
         self,
@@ -125,7 +137,7 @@ class SnapshotRun:
         self._writer.write(task)
         if at_once:
             self._writer.wait()
-        self._last = time.monotonic()
+        self._last = self._written = time.monotonic()
 
     def no_room(self, needed: int) -> None:
         """There is no memory for the copy that a snapshot is: said once, and tried again later."""
