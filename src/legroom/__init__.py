@@ -21,11 +21,9 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
-    from legroom.guard import fit, guard, install, limit, step
+    from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.predict.explain import explain
     from legroom.report.explain import Diagnosis
-    from legroom.guard import fit, guard, install, limit, resumable, step
-    from legroom.report.explain import Diagnosis, explain
     from legroom.report.run import RunReport
 
     __version__: str
