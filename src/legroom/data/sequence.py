@@ -67,9 +67,33 @@ class SeekingDataset(keras.utils.PyDataset):
         """Batches from where the epoch begins to its end."""
         return int(self.inner.num_batches) - self._first
 
+    @property
+    def _has_workers(self) -> bool:
+        """Whether Keras makes batches in workers. Those begin before the epoch itself does."""
+        return bool(self.workers > 1 or (self.workers > 0 and self.use_multiprocessing))
+
     def seek(self, place: Place) -> None:
         """Have the next epoch begin elsewhere."""
         self._place = place
+        if self._has_workers:
+            self.order, self._first = place.order, place.batch
+            place.restore()
+
+    def ready(self) -> None:
+        """An epoch is about to begin at its start."""
+        self._first = 0
+        if self._has_workers:
+            self._draw_order()
+
+    @property
+    def drawn_ahead(self) -> list[int] | None:
+        """The order of an epoch that is about to begin, where it is drawn before."""
+        return self.order if self._has_workers else None
+
+    def _draw_order(self) -> None:
+        if self._shuffle:
+            self.order = list(range(int(self.inner.num_batches)))
+            random.shuffle(self.order)  # what Keras would do, with the same random numbers
 
     def on_epoch_begin(self) -> None:
         """Draw the order of this epoch, or take up the one that was."""
@@ -81,9 +105,8 @@ class SeekingDataset(keras.utils.PyDataset):
             place.restore()
             return
         self._first = 0
-        if self._shuffle:
-            self.order = list(range(self.num_batches))
-            random.shuffle(self.order)  # what Keras would do, with the same random numbers
+        if not self._has_workers:
+            self._draw_order()
         self._began()
 
     def on_epoch_end(self) -> None:
@@ -94,7 +117,7 @@ class SeekingDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         place = self._first + index
         number = place if self.order is None else self.order[place]
-        if self.use_multiprocessing or self.workers > 1:
+        if self._has_workers:
             return self.inner[number]  # nobody knows in which order they are made
         before = _random_states()
         batch = self.inner[number]

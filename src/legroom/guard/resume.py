@@ -207,6 +207,8 @@ class KeptFit:
         if self._first_epoch is None:
             return None  # Keras only looks at the data, to build the model
         position = None
+        if self._sequence is not None:
+            self._sequence.ready()
         if self._kept is not None and not self._finished:
             values, arrays = self._kept.values, self._kept.arrays
             position = Position(**values["position"])
@@ -415,7 +417,11 @@ class KeptFit:
             return None
         if not in_epoch:
             taken = attributes.capture(self._sequence.inner, arrays, largest=_LARGEST_ATTRIBUTE)
-            return {"order": None, "attributes": taken}
+            drawn = self._sequence.drawn_ahead
+            return {
+                "order": None if drawn is None else encode(np.array(drawn, np.int64), arrays),
+                "attributes": taken,
+            }
         after = self._sequence.random_states_after(position.consumed)
         if after is not None:
             values["iterator_randomness"] = {
@@ -434,15 +440,17 @@ class KeptFit:
         if sequence is None or kept is None:
             return
         restore = functools.partial(attributes.restore, sequence.inner, kept["attributes"], arrays)
+        order = None if kept["order"] is None else decode(kept["order"], arrays).tolist()
         if position.step == 0:
             restore()  # the epoch is still to begin
+            if order is not None:
+                sequence.order = order
             return
 
         def begun() -> None:
             restore()
             self._remember_sequence()
 
-        order = None if kept["order"] is None else decode(kept["order"], arrays).tolist()
         sequence.seek(Place(position.consumed, order, begun))
 
     def _pass_over_data(self, values: dict[str, Any]) -> None:
