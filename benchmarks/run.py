@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ RESULTS = HERE / "results"
 QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def child(script: str, *arguments: object) -> dict[str, Any]:
-    """Run a measurement in a process of its own; returns what it printed."""
+def child(script: str, *arguments: object, silent: bool = False) -> dict[str, Any]:
+    """Run a measurement in a process of its own; returns what it printed, unless it is silent."""
     command = [sys.executable, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=QUIET)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if silent and done.returncode == 0:
+        return {}
     if done.returncode != 0 or not lines:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     return json.loads(lines[-1])  # type: ignore[no-any-return]
@@ -123,6 +126,22 @@ def accuracy() -> None:
     subprocess.run([sys.executable, str(HERE / "accuracy.py")], env=QUIET, check=True)
 
 
+def snapshots(results: dict[str, Any]) -> None:
+    """What it costs to be able to go on, and how soon one does."""
+    seen = child("snapshots.py", "measure")
+    print(f"Snapshots ({seen['state_bytes'] / 1e6:.0f} MB of state, steps of "
+          f"{seen['step_ms']:.0f} ms)")  # fmt: skip
+    say("every 60 s, over none", f"{seen['ratio']:.4f}", "<= 1.02", seen["ratio"] <= 1.02)
+    say("the training thread waits for the copy", f"{seen['copy_seconds']:.2f} s", "", None)
+    say("until it is on the disk", f"{seen['write_seconds']:.2f} s", "", None)
+    with tempfile.TemporaryDirectory() as folder:
+        child("snapshots.py", "killed", folder, silent=True)
+        again = child("snapshots.py", "resume", folder)
+    results["snapshots"] = {**seen, "resume": again}
+    added = again["added_seconds"]
+    say("going on, beside a start anew", f"{added:.2f} s", "<= 2 s", added <= 2)
+
+
 def main() -> None:
     """Run all measurements."""
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
@@ -132,6 +151,7 @@ def main() -> None:
     added_memory(results)
     explain(results)
     accuracy()
+    snapshots(results)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")

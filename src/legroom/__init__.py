@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
-    from legroom.guard import fit, guard, install, limit, step
+    from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
@@ -51,6 +51,7 @@ __all__ = [
     "limit",
     "load_ipython_extension",
     "plan",
+    "resumable",
     "step",
 ]
 
@@ -74,6 +75,7 @@ _HOMES = {
     "largest_batch": "legroom.plan",
     "limit": "legroom.guard",
     "plan": "legroom.plan",
+    "resumable": "legroom.guard",
     "step": "legroom.guard",
 }
 

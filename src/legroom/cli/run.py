@@ -56,9 +56,48 @@ def run(
         typer.Option(
             "--keep-onednn",
             help="On a CPU, --memory turns oneDNN off so that running out can be survived. This "
-            "keeps it: about twice as fast, but running out ends the script.",
+            "keeps it: about twice as fast, but running out ends the script, which is then started "
+            "again with smaller slices.",
         ),
     ] = False,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Where snapshots are kept. By default in .legroom/ beside the script, in a "
+            "folder of the script's name.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    snapshot_every: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two snapshots; another is taken at each epoch's end.",
+            metavar="SECONDS",
+            min=0,
+        ),
+    ] = 60.0,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start anew, although an interrupted run could go on."),
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on with the interrupted run in this folder, even if the script was edited.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            help="How often a script that memory killed is started again by itself.",
+            metavar="N",
+            min=0,
+        ),
+    ] = 10,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +109,9 @@ def run(
 
     The script is not edited and can't tell the difference: its arguments, input, output, exit code
     and signals are its own. Every Keras model in it is guarded: a batch that does not fit is run
-    in slices, and makes the same update.
+    in slices, and makes the same update. What a training needs to go on is kept in snapshots: if
+    memory kills the script, it is started again with smaller slices; if anything else does, the
+    same command goes on where it was.
 
     **Examples**
 
@@ -86,10 +127,27 @@ def run(
     _check_json(json)
     environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
 
+    if resume is not None and (fresh or directory is not None):
+        raise typer.BadParameter(
+            "--resume names the run to go on with; --fresh starts a new one and --dir says where. "
+            "Give one of them.",
+            param_hint="--resume",
+        )
+
+    from legroom.supervise.place import PlaceOptions
     from legroom.supervise.run import run_script
     from legroom.supervise.signals import die_by
 
-    code = run_script(script, args or [], environment=environment, exact=exact, json_path=json)
+    code = run_script(
+        script,
+        args or [],
+        environment=environment,
+        exact=exact,
+        json_path=json,
+        place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
+        snapshot_every=snapshot_every,
+        max_restarts=max_restarts,
+    )
     raise typer.Exit(code if code >= 0 else die_by(-code))
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from legroom.guard.api import fit, guard, install, limit, step
+from legroom.guard.api import fit, guard, install, limit, resumable, step
 from legroom.guard.importing import install_when_imported
 from legroom.guard.planned import guard_by_plan
 
-__all__ = ["fit", "guard", "guard_by_plan", "install", "install_when_imported", "limit", "step"]
+__all__ = [
+    "fit",
+    "guard",
+    "guard_by_plan",
+    "install",
+    "install_when_imported",
+    "limit",
+    "resumable",
+    "step",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, overload
 
 from legroom.core.errors import UnsupportedModel
@@ -12,9 +12,10 @@ from legroom.core.units import parse_size
 from legroom.guard.importing import after_import
 from legroom.guard.options import GuardOptions
 
-__all__ = ["fit", "guard", "install", "limit", "step"]
+__all__ = ["fit", "guard", "install", "limit", "resumable", "step"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def fit(
@@ -23,6 +24,7 @@ def fit(
     memory: str | int | None = None,
     exact: bool = False,
     slice_size: int | None = None,
+    snapshots: str | os.PathLike[str] | None = None,
     **kwargs: Any,
 ) -> Any:
     """Train a Keras model like `model.fit`, in the memory there is.
@@ -33,6 +35,8 @@ def fit(
         memory: A budget to plan by ("8GiB", "80%"): slices are chosen to stay under it.
         exact: Never slice what slices would change (BatchNorm, losses that couple samples).
         slice_size: Slices fixed by hand.
+        snapshots: A folder to keep the training in while it runs. If the process is killed, the
+            same call goes on where it was; when the training has ended, the folder is emptied.
         **kwargs: As for `model.fit`.
 
     Returns:
@@ -40,13 +44,16 @@ def fit(
 
     Raises:
         CannotFit: If even one sample at a time is too much.
+        SnapshotError: If another process trains in the folder.
     """
+    from legroom.guard.kept import kept_in
     from legroom.guard.registry import registry
 
     before = registry.own_options(_checked(model))
     guard(model, memory=memory, exact=exact, slice_size=slice_size)
     try:
-        return model.fit(*args, **kwargs)
+        with kept_in(snapshots):
+            return model.fit(*args, **kwargs)
     finally:
         if before is None:
             registry.remove(model)
@@ -112,6 +119,28 @@ def limit(size: str | int) -> None:
             after_import("tensorflow", lambda _: limit(limit_bytes))
 
 
+def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:
+    """Go through a data set in a loop written by hand, so that a killed run can go on in it.
+
+    Under `legroom run`, the loop goes on with the next batch and everything in `state` as it was;
+    passes that had ended are over at once. Elsewhere it is a plain loop.
+
+    Args:
+        dataset: What to go through, once. Data that can be asked for by number is; other data is
+            read and passed over up to the place, so it must come in the same order again.
+        state: What the loop changes, by name: models, optimizers, metrics, variables, lists and
+            dicts of plain values.
+    """
+    from legroom.snapshots.run import current_run
+
+    run = current_run()
+    if run is None or run.training is not None:
+        return iter(dataset)
+    from legroom.guard.loops import KeptLoop, as_state
+
+    return iter(KeptLoop(run, dataset, as_state(state)))
+
+
 @overload
 def step(function: F) -> F: ...
 @overload
@@ -145,11 +174,11 @@ def step(
 
     def decorate(inner: Any) -> Any:
         from legroom.backends.tensorflow.functions import guarded_function
-        from legroom.guard.loop import GuardedStep
+        from legroom.guard.registry import supervised
         from legroom.guard.session import SpeakingStep
 
         return guarded_function(
-            inner, lambda made: SpeakingStep(GuardedStep(made, options)), returns
+            inner, lambda made: SpeakingStep(supervised(made, options)), returns
         )
 
     return decorate if function is None else decorate(function)

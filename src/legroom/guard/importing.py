@@ -25,12 +25,12 @@ def install_when_imported(*, exact: bool = False) -> None:
         if module.backend.backend() == "tensorflow":
             api.install(exact=exact)
             from legroom.backends.tensorflow.functions import guard_functions
-            from legroom.guard.loop import GuardedStep
             from legroom.guard.options import GuardOptions
+            from legroom.guard.registry import supervised
             from legroom.guard.session import report_at_exit
 
             options = GuardOptions(exact=exact)
-            guard_functions(lambda step: report_at_exit(GuardedStep(step, options)))
+            guard_functions(lambda step: report_at_exit(supervised(step, options)))
 
     after_import("keras", guard_all)
 

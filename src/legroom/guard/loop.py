@@ -110,6 +110,15 @@ class GuardedStep:
         """What the step may use, once it ran."""
         return self._budget
 
+    @property
+    def needs(self) -> StepNeeds | None:
+        """What a step should need, where it was predicted."""
+        return self._needs
+
+    def bar(self, size: int) -> None:
+        """Never use slices of this size, or larger ones: they ended a process before."""
+        self._search.failed(size, None)
+
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
         samples = self._step.samples(data)

@@ -7,11 +7,15 @@ import weakref
 from typing import Any
 
 from legroom.core.errors import UnsupportedModel
+from legroom.core.events import emit
+from legroom.guard import wording
+from legroom.guard.attempts import Attempts
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions
 from legroom.guard.session import Session, report_at_exit
+from legroom.snapshots.run import current_run
 
-__all__ = ["Registry", "registry"]
+__all__ = ["Registry", "registry", "supervised"]
 
 _SUBJECTS = {"train": "batch", "test": "evaluation batch", "predict": "prediction batch"}
 
@@ -55,7 +59,7 @@ class Registry:
         """Make the guarded runner of one of a model's steps."""
         options = self.options(model)
         assert options is not None
-        guarded = GuardedStep(step, options, _SUBJECTS[kind])
+        guarded = supervised(step, options, _SUBJECTS[kind])
         Session.of(model).watch(guarded)
         return report_at_exit(guarded)
 
@@ -66,7 +70,22 @@ class Registry:
         reason = unguardable(model)
         if reason is not None:
             return Session.of(model).run_unguarded(model.name, reason, call)
-        return Session.of(model).run(method, call)
+        return Session.of(model).run(method, model, call)
+
+
+def supervised(step: Any, options: GuardOptions, subject: str = "batch") -> GuardedStep:
+    """Guard a step; in a run that can be resumed, with what earlier processes died of in mind."""
+    run = current_run()
+    if run is None:
+        return GuardedStep(step, options, subject)
+    if run.training is None and subject == _SUBJECTS["train"] and not run.said_from_top:
+        run.said_from_top = True
+        emit("note", wording.starts_from_top())
+    attempts = Attempts(step, subject, run.training)
+    guarded = attempts.guarded = GuardedStep(attempts, options, subject)
+    if (size := run.barred.get((run.training, subject))) is not None:
+        guarded.bar(size)
+    return guarded
 
 
 registry = Registry()

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
 from legroom.report.run import RunReport
+from legroom.snapshots.run import current_run
 
-__all__ = ["Session", "SpeakingStep", "report_at_exit"]
+__all__ = ["Session", "SpeakingStep", "report_at_exit", "terminal"]
 
 
 class Session:
@@ -39,24 +40,23 @@ class Session:
         """Have a step report when the call it runs in ends."""
         self._steps.add(step)
 
-    def run(self, method: str, call: Callable[[], Any]) -> Any:
+    def run(self, method: str, model: Any, call: Callable[[], Any]) -> Any:
         """Run a call of Keras; a `History` it returns gets the report."""
         if getattr(self._depth, "value", 0):
             return call()
         if method.endswith("_on_batch"):
             # Called once for each batch of a loop by hand: no start and no end to speak of.
-            with _terminal():
+            with terminal():
                 return call()
         events: list[Event] = []
         self._depth.value = 1
         try:
-            with _terminal(), listening(events.append):
+            with terminal(), listening(events.append):
                 emit("training_started", method=method)
                 try:
-                    result = call()
+                    result = self._kept(method, model, call)()
                 finally:
-                    for step in list(self._steps):
-                        step.report()
+                    self._report()
                     emit("training_finished", method=method)
         finally:
             self._depth.value = 0
@@ -66,11 +66,24 @@ class Session:
                 _show(result.legroom)
         return result
 
+    def _kept(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
+        """The call itself; a `fit` is kept in snapshots, where those are wanted."""
+        run = current_run() if method == "fit" else None
+        if run is None or run.training is not None:
+            return call
+        from legroom.guard.resume import KeptFit
+
+        return KeptFit(run, model, call, self._report)
+
+    def _report(self) -> None:
+        for step in list(self._steps):
+            step.report()
+
     def run_unguarded(self, name: str, reason: str, call: Callable[[], Any]) -> Any:
         """Run a call that can't be guarded as Keras would, and say so once."""
         if not self._said_unguarded:
             self._said_unguarded = True
-            with _terminal():
+            with terminal():
                 emit("note", f"{name} is trained as Keras would, without legroom: {reason}")
         return call()
 
@@ -104,7 +117,7 @@ class SpeakingStep:
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
-        with _terminal(), listening(self._events.append):
+        with terminal(), listening(self._events.append):
             return self._step(data)
 
     def close(self) -> None:
@@ -116,7 +129,7 @@ class SpeakingStep:
             _show(report)
 
 
-def _terminal() -> contextlib.AbstractContextManager[None]:
+def terminal() -> contextlib.AbstractContextManager[None]:
     """Say what happens in the terminal, unless someone up there does already."""
     from legroom.report.terminal import LiveLines
 

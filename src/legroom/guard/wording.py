@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from legroom.core.units import format_bytes
 
 __all__ = [
+    "another_training",
     "cannot_fit",
     "cannot_slice",
     "coupling",
+    "draws_anew",
     "exact_refuses",
     "grown",
+    "other_data",
     "planned",
     "ran_out",
     "recomputing",
     "repeated",
     "repeated_leaner",
+    "replayed",
+    "resumed",
+    "resumed_loop",
     "slices_change",
     "slices_of",
+    "starts_from_top",
+    "stopped",
     "unverified",
     "whole_because",
 ]
@@ -162,6 +171,65 @@ def cannot_fit(
         "The weights are as they were before this step.",
     ]
     return "\n".join(lines)
+
+
+def resumed(training: int, epoch: int, step: int, at: float) -> str:
+    """The line when an interrupted training goes on."""
+    when = time.strftime("%H:%M:%S", time.localtime(at))
+    where = f"epoch {epoch}, after batch {step}" if step else f"the start of epoch {epoch}"
+    return f"training {training} goes on at {where}, from the snapshot of {when}"
+
+
+def resumed_loop(number: int, batches: int, at: float) -> str:
+    """The line when a loop written by hand goes on."""
+    when = time.strftime("%H:%M:%S", time.localtime(at))
+    return f"pass {number} of the loop goes on after batch {batches}, from the snapshot of {when}"
+
+
+def starts_from_top() -> str:
+    """What is said at the start of a loop written by hand that can't be resumed."""
+    return (
+        "this loop is written by hand: if the script is killed, it starts again from its "
+        "beginning. To have it go on where it was, take its batches from "
+        "legroom.resumable(dataset, state={'model': model, 'optimizer': optimizer})"
+    )
+
+
+def replayed(training: int) -> str:
+    """The line when a training had finished before."""
+    return f"training {training} had finished: its weights and history are taken from what was kept"
+
+
+def another_training(training: int, told: Sequence[str]) -> str:
+    """The line when what is kept belongs to another training."""
+    return (
+        f"training {training} is not the one that was interrupted ({'; '.join(told[:4])}): it "
+        "starts from its beginning"
+    )
+
+
+def other_data() -> str:
+    """The line when the data did not come as before."""
+    return (
+        "the data did not come as it did before: the next batch is another one, so in this epoch "
+        "some samples may be seen twice and others not at all. A source that draws random numbers "
+        "repeats itself only if they are seeded (keras.utils.set_random_seed)"
+    )
+
+
+def draws_anew(ops: Sequence[str]) -> str:
+    """The line when random numbers can't be put back."""
+    return (
+        f"the training step draws from {_listed(ops)} of TensorFlow, whose state can't be put "
+        "back: those random numbers begin anew, others than without the interruption. Those of "
+        "Keras (its layers, keras.random) go on as they were"
+    )
+
+
+def stopped(epoch: int, step: int) -> str:
+    """The line when a training stops because it was asked to."""
+    where = f"in epoch {epoch} after batch {step}" if step else f"before epoch {epoch}"
+    return f"asked to stop: all is kept, {where}; the same command goes on from there"
 
 
 def _largest(tensors: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from legroom.machine.cgroup import read_cgroup
 from legroom.machine.gpu import list_gpus
 from legroom.machine.host import read_host
 
-__all__ = ["device_limit", "host_available", "host_limit"]
+__all__ = ["device_limit", "held_back", "host_available", "host_limit"]
+
+_held_back = 0
 
 
 def host_limit() -> int:
@@ -18,13 +23,30 @@ def host_limit() -> int:
     return min(total, cgroup.limit_bytes)
 
 
-def host_available() -> int:
-    """The main memory that can still be taken now, before swapping or a kill by the kernel."""
+def host_available(*, with_held_back: bool = False) -> int:
+    """The main memory that can still be taken now, before swapping or a kill by the kernel.
+
+    What was held back for something else is not part of it.
+
+    Args:
+        with_held_back: Asked by who it was held back for.
+    """
     available = read_host().available_bytes
     cgroup = read_cgroup()
-    if cgroup is None or cgroup.available_bytes is None:
-        return available
-    return min(available, cgroup.available_bytes)
+    if cgroup is not None and cgroup.available_bytes is not None:
+        available = min(available, cgroup.available_bytes)
+    return available if with_held_back else max(0, available - _held_back)
+
+
+@contextlib.contextmanager
+def held_back(count: int) -> Iterator[None]:
+    """Hold main memory back for something that will need it, as long as the context lasts."""
+    global _held_back
+    _held_back += count
+    try:
+        yield
+    finally:
+        _held_back -= count
 
 
 def device_limit() -> int:

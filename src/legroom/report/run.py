@@ -26,6 +26,7 @@ class RunReport(Record):
         samples_seen: Samples whose update is in the weights.
         samples_lost: Samples that were read and are in no update. Always 0, or something is wrong.
         oom_seconds: Time spent in steps that ran out of memory.
+        restarts: How often the script was started again after it had died.
     """
 
     events: tuple[Event, ...] = ()
@@ -37,6 +38,7 @@ class RunReport(Record):
     samples_seen: int = 0
     samples_lost: int = 0
     oom_seconds: float = 0.0
+    restarts: int = 0
 
     @property
     def sliced(self) -> bool:
@@ -48,6 +50,7 @@ class RunReport(Record):
         """Make the report of what the events tell."""
         kept = tuple(events)
         report: dict[str, Any] = {"events": kept}
+        samples_in: dict[str, int] = {}  # the weights of each snapshot
         for event in kept:
             data = event.data
             if event.name == "oom":
@@ -58,6 +61,13 @@ class RunReport(Record):
             elif event.name == "progress":
                 for key in ("samples_seen", "samples_lost"):
                     report[key] = report.get(key, 0) + data.get(key, 0)
+            elif event.name == "restart":
+                report["restarts"] = report.get("restarts", 0) + 1
+                report["samples_seen"] = 0  # until what was kept is put back
+            elif event.name == "snapshot_taken":
+                samples_in[data.get("file", "")] = report.get("samples_seen", 0)
+            elif event.name == "resumed":
+                report["samples_seen"] = samples_in.get(data.get("file", ""), 0)
             for key, choose in (("peak_bytes", max), ("batch_size", max)):
                 if data.get(key) is not None:
                     report[key] = choose(data[key], report.get(key) or 0)

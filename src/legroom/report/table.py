@@ -39,6 +39,9 @@ def run_table(report: RunReport) -> Panel:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("out of memory", _ooms(report))
+    if report.restarts:
+        times = "once" if report.restarts == 1 else f"{report.restarts} times"
+        table.add_row("interrupted", Text(f"{times}, and started again"))
     if batches := _batches(report):
         table.add_row("batches", Text("\n".join(batches)))
     if report.peak_bytes is not None:

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,7 +77,56 @@ def _guard(options_json: str) -> None:
     if options.journal is not None:
         with contextlib.suppress(OSError):  # a report is missed; the training is not
             listeners.enter_context(listening(Journal(options.journal)))
+    if options.folder is not None:
+        listeners.enter_context(_snapshots(options))
     install_when_imported(exact=options.exact)
+
+
+@contextlib.contextmanager
+def _snapshots(options: ChildOptions) -> Iterator[None]:
+    """Have trainings kept in snapshots, and random numbers begin as they did before.
+
+    A script that does not seed them gets new ones in each run, but the same when a run goes on:
+    its data and its first weights must be those of the snapshot.
+    """
+    import random
+
+    from legroom.guard.importing import after_import
+
+    script = os.path.dirname(os.path.realpath(sys.argv[2]))
+    listeners = contextlib.ExitStack()
+    random.seed(options.seed)
+
+    def seed_numpy(module: types.ModuleType) -> None:
+        module.seed((options.seed or 0) % 2**32)
+
+    def keep(module: types.ModuleType) -> None:
+        from pathlib import Path
+
+        from legroom.snapshots.folder import RunFolder
+        from legroom.snapshots.run import SnapshotRun, running
+
+        assert options.folder is not None
+        run = SnapshotRun(
+            RunFolder(options.folder),
+            every=options.snapshot_every,
+            seed=options.seed,
+            barred={(bar.training, bar.subject): bar.slice_size for bar in options.barred},
+            lean=options.lean,
+            script_folder=Path(script),
+        )
+        listeners.enter_context(running(run))
+
+    def seed_tensorflow(module: types.ModuleType) -> None:
+        from legroom.backends.tensorflow.orders import seed_shuffles
+
+        seed_shuffles(options.seed or 0)
+
+    after_import("numpy.random", seed_numpy)
+    after_import("tensorflow", seed_tensorflow)
+    after_import("keras", keep)
+    with listeners:
+        yield
 
 
 def _send_receipts(options: ChildOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from legroom.report.journal import read_journal
 from legroom.supervise.options import ChildOptions
 from legroom.supervise.signals import Receipts, held_signals, wait_and_pass_on
 
@@ -23,8 +25,8 @@ def run_child(
     args: Sequence[str],
     *,
     environment: Mapping[str, str] | None = None,
-    journal: Path | None = None,
-    exact: bool = False,
+    options: ChildOptions | None = None,
+    every_second: Callable[[], None] | None = None,
 ) -> int:
     """Run a script in a child process, guarded, and wait for its end.
 
@@ -35,28 +37,43 @@ def run_child(
         script: The script, as the user wrote it.
         args: The script's arguments.
         environment: Variables that the child has beside, or instead of, this process's.
-        journal: Where the child keeps its journal.
-        exact: As in ``legroom.guard``.
+        options: What the child is told beside.
+        every_second: Called now and then while the child runs.
 
     Returns:
         The child's exit code, or the negative number of the signal it died by.
     """
     receipts = Receipts()
-    options = ChildOptions(
-        receipts=receipts.pipe, journal=None if journal is None else str(journal), exact=exact
-    )
+    told = dataclasses.replace(options or ChildOptions(receipts=-1), receipts=receipts.pipe)
     # By its path and not by `-m`, which would put the current folder on the module path: a
     # `types.py` lying there would be imported by Python itself.
     command = [sys.executable, str(Path(__file__).with_name("child.py"))]
+    since = 0 if told.journal is None else len(read_journal(told.journal))
     with held_signals() as held_before:
         child = subprocess.Popen(
-            [*command, options.to_json(), str(script), *args],
+            [*command, told.to_json(), str(script), *args],
             env={**os.environ, **(environment or {})},
             pass_fds=(receipts.pipe,),
             preexec_fn=_prepare(held_before),
         )
         receipts.listen()
-        return wait_and_pass_on(child, receipts)
+        return wait_and_pass_on(
+            child,
+            receipts,
+            every_second=every_second,
+            stops_itself=lambda: told.folder is not None and _trains(told.journal, since),
+        )
+
+
+def _trains(journal: str | None, since: int) -> bool:
+    """Whether a training runs in the child, as far as the journal tells."""
+    running = 0
+    for event in read_journal(journal)[since:] if journal is not None else ():
+        if event.name == "training_started":
+            running += 1
+        elif event.name == "training_finished":
+            running -= 1
+    return running > 0
 
 
 def _prepare(held_before: frozenset[signal.Signals]) -> Callable[[], None]:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 __all__ = ["Receipts", "die_by", "held_signals", "wait_and_pass_on"]
 
@@ -34,6 +34,8 @@ _HELD = _PASSED_ON | {signal.SIGCHLD}
 # Python's handler writes the receipt as soon as the child is scheduled. Waiting too long only
 # delays a signal that was for the parent alone.
 _RECEIPT_SECONDS = 0.25
+# A machine that is taken away gives ten seconds as a rule.
+_STOP_SECONDS = 8.5
 
 
 class Receipts:
@@ -89,23 +91,51 @@ def held_signals() -> Iterator[frozenset[signal.Signals]]:
         signal.signal(signal.SIGCHLD, children)
 
 
-def wait_and_pass_on(child: subprocess.Popen[bytes], receipts: Receipts) -> int:
+def wait_and_pass_on(
+    child: subprocess.Popen[bytes],
+    receipts: Receipts,
+    *,
+    every_second: Callable[[], None] | None = None,
+    stops_itself: Callable[[], bool] = lambda: False,
+) -> int:
     """Wait for the child's end and pass on the signals it did not get itself.
 
     To be called with signals held.
 
+    Args:
+        child: The child.
+        receipts: What it says that it got.
+        every_second: Called now and then meanwhile.
+        stops_itself: Whether the child answers SIGTERM by itself, after it has kept what it needs
+            to go on. If that takes too long, it is ended.
+
     Returns:
         Its exit code, or the negative number of the signal it died by.
     """
+    deadline: float | None = None
     while (code := child.poll()) is None:
-        number, to_the_group = _next_signal()
-        if number != signal.SIGCHLD and not to_the_group and not receipts.came(number):
+        number, to_the_group = _next_signal(1.0 if every_second or deadline else None)
+        if every_second is not None:
+            every_second()
+        if deadline is not None and time.monotonic() > deadline:
+            child.kill()
+            child.wait()
+            return -signal.SIGTERM
+        if number in (None, signal.SIGCHLD):
+            continue
+        assert number is not None
+        if not to_the_group and not receipts.came(number):
             child.send_signal(number)
+        if number == signal.SIGTERM and deadline is None and stops_itself():
+            deadline = time.monotonic() + _STOP_SECONDS
     return code
 
 
-def _next_signal() -> tuple[int, bool]:
+def _next_signal(seconds: float | None) -> tuple[int | None, bool]:
     """Wait for a signal: its number, and whether it surely went to the whole group."""
+    if seconds is not None and hasattr(signal, "sigtimedwait"):
+        timed = signal.sigtimedwait(_HELD, seconds)
+        return (None, False) if timed is None else (timed.si_signo, timed.si_code > 0)
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(_HELD)
         return info.si_signo, info.si_code > 0  # above 0: sent by the kernel

@@ -109,6 +109,19 @@ class Step:
         recompute_blocks(self._model, blocks)
         self._whole = WholeStep(self._traits)
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether a batch is needed to trace the step: its source does not declare its types."""
+        return self._traits.eager or self._traits.spec is None
+
+    def prepare(self, data: Any) -> None:
+        """Trace the step without running it, so that all it uses is there."""
+        self._whole.prepare(data)
+
+    def graphs(self) -> list[Any]:
+        """The graph of the step as it was first traced; none for an eager step."""
+        return self._whole.graphs()
+
     @staticmethod
     def is_oom(error: BaseException) -> bool:
         """Whether an exception means that device memory ran out."""

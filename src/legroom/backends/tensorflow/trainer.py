@@ -17,6 +17,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.data_end import DataEnd
+from legroom.backends.tensorflow.positions import Counted, patch_epochs
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.traits import Traits
 
@@ -48,6 +49,7 @@ def patch_trainer(
     for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
                  "predict_on_batch"):  # fmt: skip
         setattr(_Trainer, name, _surrounded(name, getattr(_Trainer, name), wants, around))
+    patch_epochs()
 
 
 def unguardable(model: Any) -> str | None:
@@ -91,18 +93,23 @@ class _Function:
         self._model = model
         self._kind = kind
         self._guard = guard
-        self._runners: list[tuple[Any, Callable[[Any], Any]]] = []
+        self._runners: list[tuple[Any, Callable[[Any], Any], Step]] = []
         self._end = DataEnd(model) if kind == "train" else None
 
     def __call__(self, iterator: Any) -> Any:
         """Take the batches of one execution from the iterator and run a step on each."""
         outputs = None
-        run = self._runner(getattr(iterator, "element_spec", None))
+        run, step = self._runner(getattr(iterator, "element_spec", None))
+        if isinstance(iterator, Counted) and iterator.watch is not None:
+            watch, iterator.watch = iterator.watch, None
+            watch.first_batch(step, run, iterator)
+            if self._end is not None:
+                self._end = DataEnd(self._model)  # what it counts from was put back just now
         for executed in range(self._model.steps_per_execution):
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if self._end is not None and isinstance(iterator, tf.data.Iterator):
+                if self._end is not None and isinstance(iterator, (tf.data.Iterator, Counted)):
                     self._end.reached()
                 if executed == 0:
                     raise StopIteration from None
@@ -114,17 +121,21 @@ class _Function:
 
     def predict(self, data: list[Any]) -> Any:
         """Run the predict step on each of the batches, and join what they give."""
-        run = self._runner(None)
+        run, _ = self._runner(None)
         outputs = [run(_without_optionals(one)) for one in data]
         if len(outputs) == 1:
             return outputs[0]
         return tree.map_structure(lambda *parts: concatenate(parts), *outputs)
 
-    def _runner(self, spec: Any) -> Callable[[Any], Any]:
+    def graphs(self) -> list[Any]:
+        """The graphs of the steps that were run, one for each kind of data."""
+        return [graph for _, _, step in self._runners for graph in step.graphs()]
+
+    def _runner(self, spec: Any) -> tuple[Callable[[Any], Any], Step]:
         """The runner for data of this spec: a model may be fed by several sources in turn."""
-        for known, runner in self._runners:
+        for known, runner, step in self._runners:
             if known is spec or (known is not None and spec is not None and known == spec):
-                return runner
+                return runner, step
         usable = spec if spec is not None and _plain(spec) else None
         model = self._model
         traits = Traits(
@@ -137,8 +148,8 @@ class _Function:
         )
         step = Step(traits, model=model, concatenates=self._kind == "predict")
         runner = self._guard(model, self._kind, step)
-        self._runners.append((spec, runner))
-        return runner
+        self._runners.append((spec, runner, step))
+        return runner, step
 
 
 def _surrounded(

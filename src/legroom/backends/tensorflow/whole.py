@@ -57,6 +57,10 @@ class WholeStep:
         """
         return self._step.prepare(data)
 
+    def graphs(self) -> list[Any]:
+        """The graph that was traced first, which is the step as it is for any batch."""
+        return self._step.graphs()
+
 
 class _SeveralApplies(BaseException):
     """An eager step applies more than once, or goes on after it: `apply` can't wait for its end."""
@@ -96,6 +100,10 @@ class GraphStep:
             gradients = traced.structured_outputs[1]
             self._seen[size].append(self._commit.get_concrete_function(gradients).graph)
         return self._seen[size]
+
+    def graphs(self) -> list[Any]:
+        """The graph that was traced first."""
+        return [graphs[0] for graphs in self._seen.values()][:1]
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises out of memory, nothing has happened."""
@@ -202,6 +210,10 @@ class EagerStep:
 
     def prepare(self, data: Any) -> list[Any]:
         """Nothing to trace."""
+        return []
+
+    def graphs(self) -> list[Any]:
+        """None were traced."""
         return []
 
     def __call__(self, data: Any) -> Any:

@@ -1,0 +1,33 @@
+"""Shuffles that nobody seeded, given seeds that another process finds again.
+
+`tf.data.Dataset.shuffle` without a seed draws its order from nowhere. With one it still draws a
+new order for each epoch, but the same ones in each process: that is all that is changed here.
+TensorFlow's own seed is not set, because with it random ops inside a pipeline would do the same in
+every epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import tensorflow as tf
+
+from legroom.backends.tensorflow.state import global_seed
+
+__all__ = ["seed_shuffles"]
+
+
+def seed_shuffles(seed: int) -> None:
+    """Give shuffles without a seed one, in the order in which they are made."""
+    seeds = random.Random(seed)
+    original = tf.data.Dataset.shuffle
+
+    @functools.wraps(original)
+    def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if seed is None and global_seed() is None:
+            seed = seeds.randrange(1, 2**31)
+        return original(self, buffer_size, seed, *args, **kwargs)
+
+    tf.data.Dataset.shuffle = shuffle

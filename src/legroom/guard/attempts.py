@@ -1,0 +1,67 @@
+"""Steps that are tried for the first time, written down before they run.
+
+A step that ends the process tells nothing. Whoever looks for the reason finds in the journal what
+had been begun, how much it should need and how much was free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legroom.core.events import emit
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """A backend's step that tells what is tried for the first time.
+
+    Args:
+        step: The backend's step.
+        subject: What its batches are, for messages.
+        training: The number of the training it belongs to.
+    """
+
+    def __init__(self, step: Any, subject: str, training: int | None) -> None:
+        self._step = step
+        self._subject = subject
+        self._training = training
+        self._passed: set[tuple[int | None, int | None]] = set()
+        self.guarded: Any = None  # whose predictions are written down, too
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
+
+    def run(self, data: Any, slice_size: int | None) -> Any:
+        """Run the step; the first time at each size, say so before and after."""
+        samples = self._step.samples(data)
+        key = samples, slice_size
+        if key in self._passed:
+            return self._step.run(data, slice_size)
+        facts: dict[str, Any] = {
+            "training": self._training,
+            "subject": self._subject,
+            "batch_size": samples,
+            "slice_size": slice_size or samples,
+        }
+        emit("attempt", **facts, **self._memory(slice_size or samples))
+        outputs = self._step.run(data, slice_size)
+        self._passed.add(key)
+        emit("attempt_passed", **facts)
+        return outputs
+
+    def _memory(self, size: int | None) -> dict[str, Any]:
+        """What the step should need, and what is free, where that is known."""
+        known: dict[str, Any] = {}
+        pool = self._step.pool
+        limit, in_use = pool.limit_bytes(), pool.in_use_bytes()
+        if limit is not None:
+            known["free_bytes"] = max(0, limit - (in_use or 0))
+        else:
+            from legroom.machine.memory import host_available
+
+            known["free_bytes"] = host_available()
+        needs = None if self.guarded is None else self.guarded.needs
+        if needs is not None and size is not None:
+            known["need_bytes"] = int(needs(size))
+        return known

@@ -1,0 +1,1 @@
+"""Snapshots: all that a training is, to disk and back."""

@@ -1,0 +1,162 @@
+"""Memory that runs out without an exception: the script is started again, and finishes.
+
+A kernel that kills, oneDNN that crashes, XLA that aborts: all of them the real thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legroom.report.run import RunReport
+
+from .killing import LEGROOM
+
+MODEL = """
+import os, sys
+import keras
+import numpy as np
+from keras import layers
+
+keras.utils.set_random_seed(1)
+rng = np.random.default_rng(0)
+BATCH = 256
+x = rng.random((BATCH * 2, SIZE, SIZE, 3), np.float32)
+y = rng.integers(0, 10, BATCH * 2)
+model = keras.Sequential([
+    keras.Input((SIZE, SIZE, 3)),
+    layers.Conv2D(32, 3, activation="tanh"),
+    layers.Conv2D(32, 3, activation="tanh"),
+    layers.AveragePooling2D(4),
+    layers.Flatten(),
+    layers.Dense(10, "softmax"),
+])
+model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", jit_compile=JIT)
+"""
+ENDS = """
+np.savez(sys.argv[1], *model.get_weights(), *history.history.values())
+"""
+# The first process holds more and more after its third batch, until the kernel has enough.
+GROWS = """
+held = []
+
+class Grows(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if self.params["epochs"] and not os.path.exists("grown") and self.model.optimizer.iterations > 2:
+            open("grown", "w").close()
+            while True:
+                held.append(np.ones(2**24))
+
+history = model.fit(x, y, batch_size=64, epochs=2, verbose=0, callbacks=[Grows()])
+"""  # noqa: E501
+TRAINS = """
+history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+"""
+
+
+@contextlib.contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A control group with so little memory; skips where none can be made."""
+    root = Path("/sys/fs/cgroup")
+    folder = root / "memory" if (root / "memory").is_dir() else root
+    group = folder / f"legroom-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here ({error}): no real kernel kill to test")
+    try:
+        v1 = group / "memory.limit_in_bytes"
+        try:
+            (v1 if v1.exists() else group / "memory.max").write_text(str(limit))
+        except OSError as error:
+            pytest.skip(f"memory can't be limited here ({error}): no real kernel kill to test")
+        yield group
+    finally:
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
+
+
+def write(folder: Path, end: str, *, size: int = 24, jit: bool = False) -> None:
+    text = MODEL.replace("SIZE", str(size)).replace("JIT", str(jit)) + end + ENDS
+    (folder / "train.py").write_text(textwrap.dedent(text))
+
+
+def run(folder: Path, *options: str, group: Path | None = None) -> tuple[RunReport, dict, str]:
+    command = [LEGROOM, "run", *options, "--json", "report.json", "train.py", "out.npz"]
+    if group is not None:
+        command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=900,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not (folder / ".legroom").exists()
+    report = RunReport.from_json((folder / "report.json").read_text())
+    return report, dict(np.load(folder / "out.npz")), done.stderr
+
+
+def plain(folder: Path) -> dict:
+    subprocess.run(
+        [sys.executable, "train.py", "plain.npz"], cwd=folder, check=True, capture_output=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=300,
+    )  # fmt: skip
+    return dict(np.load(folder / "plain.npz"))
+
+
+def close(one: dict, other: dict) -> None:
+    for name in one:
+        assert np.allclose(one[name], other[name], rtol=1e-5, atol=1e-5), name
+
+
+def test_the_kernel_kills_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, GROWS)
+    with memory_group(1400 * 2**20) as group:
+        report, out, said = run(tmp_path, "--snapshot-every", "0", group=group)
+    assert "the kernel killed it for memory" in said
+    assert "training 1 goes on at" in said
+    assert (report.restarts, report.samples_seen, report.samples_lost) == (1, 1024, 0)
+    close(plain(tmp_path), out)  # "grown" is there by now
+
+
+def test_a_script_that_loads_too_much_is_told_so(tmp_path: Path) -> None:
+    """Before any training: smaller slices can't help, and it is not tried again."""
+    (tmp_path / "train.py").write_text("x = []\nwhile True: x.append(bytearray(2**24))\n")
+    with memory_group(200 * 2**20) as group:
+        done = subprocess.run(
+            ["sh", "-c", f"echo $$ > {group}/cgroup.procs; exec {LEGROOM} run train.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode in (-9, 137)
+    assert "script itself" in done.stderr
+
+
+@pytest.mark.long
+def test_onednn_crashes_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, TRAINS, size=64)
+    report, out, said = run(tmp_path, "--memory", "300MiB", "--keep-onednn")
+    assert report.restarts >= 1, said[-2000:]
+    assert "SIGSEGV" in said
+    assert report.samples_seen == 1024
+    close(plain(tmp_path), out)
+
+
+@pytest.mark.long
+def test_xla_aborts_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, TRAINS, size=64, jit=True)
+    report, out, said = run(tmp_path, "--memory", "300MiB")
+    assert report.restarts >= 1, said[-2000:]
+    assert "SIGABRT" in said
+    assert report.samples_seen == 1024
+    close(plain(tmp_path), out)
