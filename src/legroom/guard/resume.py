@@ -162,8 +162,6 @@ class KeptFit:
             pass
         if self._kept is not None:  # it had no batch at all to be left before
             self._restore(kept, [])
-        for callback in self._callbacks:
-            callback.set_model(self._model)
         emit("resumed", wording.replayed(self._training + 1), training=self._training,
              finished=True, file=self._run.folder.result(self._training).name)  # fmt: skip
         return self._model.history
@@ -216,8 +214,9 @@ class KeptFit:
                 position.checkpoint = decode(values["checkpoint"], arrays)
             set_randomness(values["iterator_randomness"], arrays)
             self._seek_sequence(position, values, arrays)
-        taken: list[Any] = []
-        self._iterator_randomness = (randomness(taken), taken)
+        if not epochs.goes_on():
+            taken: list[Any] = []
+            self._iterator_randomness = (randomness(taken), taken)
         return position
 
     def boundary(self, epochs: Epochs) -> None:
@@ -255,7 +254,7 @@ class KeptFit:
         # Tracing may have drawn random numbers: those of the data come first now.
         set_randomness(*data_randomness)
         digest = batches.digest() if kept.values["digest"] is not None else None
-        if kept.values["position"]["step"] > 0:  # else nothing was drawn since the epoch began
+        if kept.values["position"]["consumed"] > 0:  # else nothing was drawn since it began
             after: list[Any] = []
             drawn = randomness(after)
             self._set_own_randomness(kept, data_randomness, (drawn, after))
@@ -338,7 +337,8 @@ class KeptFit:
         }
         values["randomness"] = randomness(arrays)
         values["iterator_randomness"] = values["randomness"]
-        if in_epoch and self._iterator_randomness is not None:
+        passes_over = position is not None and position.consumed > 0 and not finished
+        if passes_over and self._iterator_randomness is not None:
             taken, own = self._iterator_randomness
             values["iterator_randomness"] = moved(taken, len(arrays))
             arrays.extend(own)
@@ -364,6 +364,8 @@ class KeptFit:
             set_randomness(values["randomness"], arrays)
             self._pass_over_data(values)
             self._kept = None
+            for callback in self._callbacks:
+                callback.set_model(self._model)
         restore_callbacks(self._callbacks, values["callbacks"], arrays)
         attributes.restore(history, values["history"], arrays)
 

@@ -19,6 +19,8 @@ def capture_callbacks(callbacks: Sequence[Any], arrays: list[Any]) -> list[dict[
             "kind": type(callback).__name__,
             "attributes": attributes.capture(callback, arrays),
         }
+        if _compares(callback):
+            entry["compares"] = True
         if (size := _log_size(callback)) is not None:
             entry["log_size"] = size
         taken.append(entry)
@@ -43,9 +45,20 @@ def restore_callbacks(
     for callback, entry in zip(callbacks, taken, strict=False):
         if type(callback).__name__ != entry["kind"]:
             continue
+        if entry.get("compares") and not _compares(callback):
+            # Keras chooses how to compare when the first epoch ends, and turns the sign of
+            # `min_delta` then: if that were left to it, it would turn it a second time.
+            callback._set_monitor_op()
         attributes.restore(callback, entry["attributes"], arrays)
         if "log_size" in entry:
             callback.append_header = entry["log_size"] == 0
+
+
+def _compares(callback: Any) -> bool:
+    """Whether a callback that watches a metric has chosen how to compare its values."""
+    return (
+        hasattr(callback, "_set_monitor_op") and getattr(callback, "monitor_op", None) is not None
+    )
 
 
 def _log_size(callback: Any) -> int | None:

@@ -232,12 +232,12 @@ class Epochs(keras_trainer.TFEpochIterator):
     def position(self) -> Position:
         """Where the training is now."""
         current = self.source.current
-        starting = self._done_here == 0 and not self._goes_on()
+        starting = self._done_here == 0 and not self.goes_on()
         return Position(
             step=self._done_here,
             iterators=self.source.created + (1 if starting else 0),
             consumed=0 if starting or current is None else current.consumed,
-            steps_seen=self._steps_seen if self._goes_on() else self._done_here,
+            steps_seen=self._steps_seen if self.goes_on() else self._done_here,
             num_batches=self._num_batches,
         )
 
@@ -261,7 +261,7 @@ class Epochs(keras_trainer.TFEpochIterator):
             return self._done_here >= total
         return self._done_here > 0 and self.counted is not None and self.counted.peek() is None
 
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether the iterator of the last epoch is used in this one too."""
         return self.steps_per_epoch is not None and self._current_iterator is not None
 
