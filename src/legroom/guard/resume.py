@@ -253,13 +253,14 @@ class KeptFit:
             raise _Replayed
         # Tracing may have drawn random numbers: those of the data come first now.
         set_randomness(*data_randomness)
-        digest = batches.digest() if kept.values["digest"] is not None else None
+        digest = None
         if kept.values["position"]["consumed"] > 0:  # else nothing was drawn since it began
+            digest = batches.digest()  # this is where batches are passed over
             after: list[Any] = []
             drawn = randomness(after)
             self._set_own_randomness(kept, data_randomness, (drawn, after))
         self._kept = None
-        if digest is not None and digest != kept.values["digest"]:
+        if digest != kept.values["digest"]:
             emit("note", wording.other_data())
         drawing = sorted({op for graph in self._graphs() for op in state.random_ops_in(graph)})
         if drawing:
@@ -346,7 +347,7 @@ class KeptFit:
         checkpoint = epochs.checkpoint() if epochs is not None and not finished else None
         values["checkpoint"] = None if checkpoint is None else encode(checkpoint, arrays)
         # Last: it fetches the next batch.
-        values["digest"] = counted.digest() if counted is not None and in_epoch else None
+        values["digest"] = counted.digest() if counted is not None and passes_over else None
         return values
 
     def _restore(self, kept: Content, graphs: list[Any]) -> None:
