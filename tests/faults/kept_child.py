@@ -142,6 +142,13 @@ def endless():
     return model, (dataset,), {"steps_per_epoch": SAMPLES // BATCH}
 
 
+def ordered():
+    """The same in the order of the data."""
+    model, _, options = endless()
+    dataset = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH)
+    return model, (dataset,), options
+
+
 class Shuffled(keras.utils.PyDataset):
     """Its own order, drawn anew after each epoch, and noise from NumPy's global numbers."""
 

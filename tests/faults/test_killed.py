@@ -47,7 +47,7 @@ def test_killed(tmp_path: Path, case: str, kills: int) -> None:
 
 def test_the_place_in_a_pipeline_without_an_end_is_found_by_its_checkpoint(tmp_path: Path) -> None:
     """tf.data's own, where it is small: nothing is read again that was read before."""
-    training = Killed(tmp_path, "endless")
+    training = Killed(tmp_path, "ordered", pause=0.06)
     assert training.kill(SIGNALS[0], random.Random(5), epoch=1)
     newest = max(training.kept.glob("training-0000-*.snapshot"))
     assert read_file(newest).values["checkpoint"] is not None

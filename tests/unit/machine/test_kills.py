@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from legroom.machine.host import HostMemory
 from legroom.machine.kills import KernelKills
 
 
@@ -17,15 +20,25 @@ def write(root: Path, group: int, machine: int) -> None:
         (root / path).write_text(text)
 
 
-def test_kills_of_the_own_group_and_of_the_machine(tmp_path: Path) -> None:
+def test_kills_of_the_own_group(tmp_path: Path) -> None:
     write(tmp_path, 3, 10)
     kills = KernelKills(tmp_path)
     kills.look()
     assert kills.just_now() == 0
-    write(tmp_path, 4, 10)
+    write(tmp_path, 4, 11)
     assert kills.just_now() == 1
+
+
+@pytest.mark.parametrize(("free", "counted"), [(50, 0), (5, 2)])
+def test_kills_of_the_machine_are_ours_only_if_it_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, counted: int
+) -> None:
+    host = HostMemory(total_bytes=100, available_bytes=free)
+    monkeypatch.setattr("legroom.machine.kills.read_host", lambda: host)
+    write(tmp_path, 3, 10)
+    kills = KernelKills(tmp_path)
     write(tmp_path, 3, 12)
-    assert kills.just_now() == 2
+    assert kills.just_now() == counted
 
 
 def test_nothing_to_read_is_no_kill(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["buffered_bytes", "load_iterator", "save_iterator"]
+__all__ = ["buffered_bytes", "has_shuffle", "load_iterator", "save_iterator"]
 
 _LARGEST = 2**24  # bytes of a checkpoint
 _AHEAD = 8  # batches that an automatic buffer may hold
@@ -44,6 +44,13 @@ def buffered_bytes(dataset: Any) -> int | None:
             total += element * (count if count > 0 else _AHEAD)
         waiting += part._inputs()
     return total
+
+
+def has_shuffle(dataset: Any) -> bool:
+    """Whether a pipeline draws an order for each of its iterators."""
+    return "shuffle" in type(dataset).__name__.lower() or any(
+        has_shuffle(part) for part in dataset._inputs()
+    )
 
 
 def _element_bytes(dataset: Any) -> int | None:

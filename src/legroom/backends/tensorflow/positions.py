@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -22,13 +23,20 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from legroom.backends.tensorflow.iterators import buffered_bytes, load_iterator, save_iterator
+from legroom.backends.tensorflow.iterators import (
+    buffered_bytes,
+    has_shuffle,
+    load_iterator,
+    save_iterator,
+)
 from legroom.backends.tensorflow.state import global_seed
 
 __all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
 
 _LEAN_BYTES = 2**26
-_WORTH_IT = 32  # batches: fewer are passed over
+# Seconds that an iterator was used for, before a checkpoint is taken of it: without a shuffle, and
+# with one.
+_SHORT, _LONG = 1.0, 120.0
 _MOST = 2**24  # bytes that a pipeline may hold in its buffers
 _DIGESTED = 2**20  # bytes of each tensor that a batch is known by
 
@@ -95,6 +103,7 @@ class Counted:
         self._arrange = arrange
         self._inner: Any = None
         self._ahead: list[Any] = []
+        self._made = time.monotonic()
         self.element_spec = spec
         self.consumed = 0
         self.watch: Watch | None = None  # set where someone waits for the first batch
@@ -115,6 +124,11 @@ class Counted:
             except (StopIteration, tf.errors.OutOfRangeError):
                 return None
         return self._ahead[0]
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been used."""
+        return time.monotonic() - self._made
 
     def checkpoint(self) -> dict[str, Any] | None:
         """tf.data's own checkpoint of the place; None where there is none."""
@@ -222,7 +236,7 @@ class Epochs(keras_trainer.TFEpochIterator):
         self.source = _Source(self, watch, dataset)
         self._steps_before = 0
         self._done_here = 0
-        self._small: bool | None = None  # whether the data has checkpoints that can be used
+        self._worth_it: float | None = None  # seconds of reading that a checkpoint is worth
 
     @property
     def counted(self) -> Counted | None:
@@ -242,16 +256,25 @@ class Epochs(keras_trainer.TFEpochIterator):
         )
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """tf.data's own checkpoint of the place, where it is small and worth it."""
+        """tf.data's own checkpoint of the place, where it is small and worth it.
+
+        After one of a shuffle was loaded, this iterator goes on exactly, but a later one of the
+        same data may draw another order than it would have. So there must be really much to pass
+        over before one is used.
+        """
         current = self.counted
-        if current is None or current.consumed < _WORTH_IT:
+        if self._worth_it is None:
+            self._worth_it = float("inf")
+            if isinstance(self.data_adapter, TFDatasetAdapter):
+                dataset = self.data_adapter.get_tf_dataset()
+                held = buffered_bytes(dataset)
+                if held is not None and held <= _MOST:
+                    self._worth_it = _LONG if has_shuffle(dataset) else _SHORT
+        if current is None or current.seconds < self._worth_it:
             return None
-        if self._small is None:
-            tf_data = isinstance(self.data_adapter, TFDatasetAdapter)
-            held = buffered_bytes(self.data_adapter.get_tf_dataset()) if tf_data else None
-            self._small = held is not None and held <= _MOST
-        taken = current.checkpoint() if self._small else None
-        self._small = taken is not None
+        taken = current.checkpoint()
+        if taken is None:
+            self._worth_it = float("inf")
         return taken
 
     def over(self) -> bool:
