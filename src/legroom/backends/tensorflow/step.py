@@ -136,7 +136,9 @@ class Step:
     def layer(self, op: str) -> str:
         """The layer that an op belongs to; the op itself where none is found."""
         names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
-        return match_layer(op, names) or layer_of_op(op) or op
+        # Ops of the model stand in the scopes of their layers; those of the optimizer in none.
+        bare = "/" not in op and self._model is not None and self._traits.trains
+        return match_layer(op, names) or layer_of_op(op) or ("the update" if bare else op)
 
     @staticmethod
     def recover() -> None:
