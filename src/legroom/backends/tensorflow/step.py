@@ -131,14 +131,14 @@ class Step:
         """The layer or op that ran out, and the bytes it asked for."""
         details = oom.describe(error)
         place = details.place if details.op is None else self.layer(details.op)
+        if self._model is not None and place == details.op and "/" not in place:
+            place = None  # an op in no layer's scope: its name says nothing
         return place, details.needed_bytes
 
     def layer(self, op: str) -> str:
         """The layer that an op belongs to; the op itself where none is found."""
         names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
-        # Ops of the model stand in the scopes of their layers; those of the optimizer in none.
-        bare = "/" not in op and self._model is not None and self._traits.trains
-        return match_layer(op, names) or layer_of_op(op) or ("the update" if bare else op)
+        return match_layer(op, names) or layer_of_op(op) or op
 
     @staticmethod
     def recover() -> None:
