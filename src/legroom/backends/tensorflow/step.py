@@ -131,7 +131,7 @@ class Step:
         """The layer or op that ran out, and the bytes it asked for."""
         details = oom.describe(error)
         place = details.place if details.op is None else self.layer(details.op)
-        if self._model is not None and place == details.op and "/" not in place:
+        if self._model is not None and place and place == details.op and "/" not in place:
             place = None  # an op in no layer's scope: its name says nothing
         return place, details.needed_bytes
 
