@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
+    from legroom.core.released import Released
+    from legroom.doctor.isolated import isolated
+    from legroom.doctor.release import release
     from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
@@ -38,6 +41,7 @@ __all__ = [
     "LegroomError",
     "OutOfMemory",
     "Plan",
+    "Released",
     "RunReport",
     "SnapshotError",
     "UnsupportedModel",
@@ -47,10 +51,12 @@ __all__ = [
     "fit",
     "guard",
     "install",
+    "isolated",
     "largest_batch",
     "limit",
     "load_ipython_extension",
     "plan",
+    "release",
     "resumable",
     "step",
 ]
@@ -64,6 +70,7 @@ _HOMES = {
     "LegroomError": "legroom.core.errors",
     "OutOfMemory": "legroom.core.errors",
     "Plan": "legroom.plan",
+    "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
@@ -72,9 +79,11 @@ _HOMES = {
     "fit": "legroom.guard",
     "guard": "legroom.guard",
     "install": "legroom.guard",
+    "isolated": "legroom.doctor.isolated",
     "largest_batch": "legroom.plan",
     "limit": "legroom.guard",
     "plan": "legroom.plan",
+    "release": "legroom.doctor.release",
     "resumable": "legroom.guard",
     "step": "legroom.guard",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -31,8 +33,19 @@ def install_when_imported(*, exact: bool = False) -> None:
 
             options = GuardOptions(exact=exact)
             guard_functions(lambda step: report_at_exit(supervised(step, options)))
+            guard_functions(lambda step: report_at_exit(GuardedStep(step, options)))
+            _release_between_trainings()
 
     after_import("keras", guard_all)
+
+
+def _release_between_trainings() -> None:
+    from legroom.core.events import listening
+    from legroom.guard.releasing import BetweenTrainings
+
+    listeners = contextlib.ExitStack()
+    listeners.enter_context(listening(BetweenTrainings()))
+    atexit.register(listeners.close)
 
 
 def after_import(name: str, then: Callable[[ModuleType], None]) -> None:

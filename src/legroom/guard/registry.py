@@ -47,6 +47,11 @@ class Registry:
         """How a model is guarded; None if it is not."""
         return self._options.get(model, self._everything)
 
+    @property
+    def guards_everything(self) -> bool:
+        """Whether every model of this process is guarded."""
+        return self._everything is not None
+
     def own_options(self, model: Any) -> GuardOptions | None:
         """How a model was asked to be guarded by name."""
         return self._options.get(model)

@@ -1,0 +1,24 @@
+"""What was let go between two trainings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from legroom.core.records import Record
+
+__all__ = ["Released"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Released(Record):
+    """What ``legroom.release()`` freed.
+
+    Attributes:
+        graphs: Graphs of trainings that had been held, with their weights and slots.
+        host_bytes: Main memory that this process holds less.
+        device_bytes: Device memory in use less; None where the allocator keeps no count.
+    """
+
+    graphs: int = 0
+    host_bytes: int = 0
+    device_bytes: int | None = None

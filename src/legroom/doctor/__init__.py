@@ -1,0 +1,1 @@
+"""The doctor: what grows, what the input costs, what a leaner model saves."""
