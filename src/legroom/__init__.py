@@ -21,9 +21,12 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
+    from legroom.core.findings import Finding
     from legroom.core.released import Released
+    from legroom.doctor.check import check
     from legroom.doctor.isolated import isolated
     from legroom.doctor.release import release
+    from legroom.doctor.watch import watch
     from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
@@ -38,6 +41,7 @@ __all__ = [
     "CannotFit",
     "Diagnosis",
     "Estimate",
+    "Finding",
     "LegroomError",
     "OutOfMemory",
     "Plan",
@@ -46,6 +50,7 @@ __all__ = [
     "SnapshotError",
     "UnsupportedModel",
     "__version__",
+    "check",
     "estimate",
     "explain",
     "fit",
@@ -59,6 +64,7 @@ __all__ = [
     "release",
     "resumable",
     "step",
+    "watch",
 ]
 
 _MEMORY = "LEGROOM_MEMORY"
@@ -74,6 +80,8 @@ _HOMES = {
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
+    "Finding": "legroom.core.findings",
+    "check": "legroom.doctor.check",
     "estimate": "legroom.predict.show",
     "explain": "legroom.predict.explain",
     "fit": "legroom.guard",
@@ -86,6 +94,7 @@ _HOMES = {
     "release": "legroom.doctor.release",
     "resumable": "legroom.guard",
     "step": "legroom.guard",
+    "watch": "legroom.doctor.watch",
 }
 
 

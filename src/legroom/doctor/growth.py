@@ -23,7 +23,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-__all__ = ["Growth", "Reading", "mann_kendall", "test_growth", "theil_sen"]
+__all__ = ["Growth", "Reading", "count_rate", "mann_kendall", "test_growth", "theil_sen"]
 
 Reading = tuple[int, int]  # iteration, bytes
 
@@ -97,6 +97,26 @@ def test_growth(readings: Sequence[Reading]) -> Growth:
 test_growth.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for one of its own
 
 
+def count_rate(readings: Sequence[Reading]) -> float:
+    """How many of something an iteration adds, for good; 0 where it does not go on doing so.
+
+    The same test as for bytes, without a noise to compare with: a count has none.
+
+    Args:
+        readings: Pairs of iteration and count, in order.
+    """
+    rest = _thinned(readings[max(2, math.ceil(len(readings) / 4)) :])
+    if len(rest) < _FEWEST or mann_kendall([count for _, count in rest]) > _ERROR:
+        return 0.0
+    whole, recent = _rate(rest), _rate(rest[len(rest) // 2 :])
+    return whole if recent >= _RECENT_SHARE * whole else 0.0
+
+
+def _rate(readings: Sequence[Reading]) -> float:
+    (first, few), (last, many) = readings[0], readings[-1]
+    return (many - few) / max(last - first, 1)
+
+
 def mann_kendall(values: Sequence[float]) -> float:
     """The probability that values without a trend would rise as clearly as these by chance.
 
@@ -145,7 +165,7 @@ def _noise(readings: Sequence[Reading], slope: float) -> float:
 
 def _thinned(readings: Sequence[Reading]) -> list[Reading]:
     """At most so many readings as can be compared pair by pair, evenly taken, the last with it."""
-    stride = math.ceil(len(readings) / _MOST)
+    stride = max(1, math.ceil(len(readings) / _MOST))
     return list(readings[::-1][::stride])[::-1]
 
 

@@ -190,8 +190,8 @@ def _death(name: str, code: int, peak: int) -> LegroomError:
         if -code == signal.SIGKILL:
             return OutOfMemory(
                 f"The process of {name} was killed (SIGKILL), as the kernel does when main memory "
-                f"runs out. {held} Train with less: a smaller batch, data that is streamed "
-                "(legroom.stream), or more memory for the container."
+                f"runs out. {held} Train with less: a smaller batch, data that is read as "
+                "it is needed, or more memory for the container."
             )
         return LegroomError(
             f"The process of {name} died by {number} before it returned. {held} Run the function "

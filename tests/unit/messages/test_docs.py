@@ -42,7 +42,7 @@ def test_links_lead_somewhere() -> None:
 def test_every_page_is_listed_and_is_of_use() -> None:
     listed = (DOCS / "explain.md").read_text()
     known = {pattern.finding for pattern in PATTERNS} | {"allocator-not-a-failure"}
-    for page in (DOCS / "findings").glob("*.md"):
+    for page in (DOCS / "findings").glob("[a-z]*.md"):  # the doctor's, LR101 …, have their own test
         assert f"findings/{page.name}" in listed
         assert page.stem in known
         text = page.read_text()
@@ -52,7 +52,7 @@ def test_every_page_is_listed_and_is_of_use() -> None:
 
 def test_wordings_on_the_pages_are_recognised() -> None:
     """Someone pastes the message of a page into ``legroom explain``: it leads to that page."""
-    for page in (DOCS / "findings").glob("*.md"):
+    for page in (DOCS / "findings").glob("[a-z]*.md"):
         block = re.search(r"```\n(.*?)```", page.read_text(), re.S)
         if block is None:
             continue

@@ -1,0 +1,243 @@
+"""Hooks that note what is made while a loop is watched: traces of functions, and data sets.
+
+They are in place only while something is watched, and are called only when a function is traced
+or a data set is made: a step that does neither pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+__all__ = ["Made", "Recorder", "TensorLines", "Trace", "user_place"]
+
+# Identities are used again once a model is gone; these are not.
+_serials: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_numbers = itertools.count()
+_LIBRARIES = ("tensorflow", "keras", "legroom")
+
+
+@dataclasses.dataclass
+class Trace:
+    """One trace of a `tf.function`.
+
+    Attributes:
+        name: The Python function's name.
+        place: Where it is defined.
+        family: The same for all traces of one function object.
+        arguments: The type of each argument, as text.
+        compiled: Whether XLA compiles it.
+        model: The name and identity of the Keras model it belongs to, for Keras's own.
+        alive: Tells whether the trace still exists.
+    """
+
+    name: str
+    place: str
+    family: int
+    arguments: dict[str, str]
+    compiled: bool
+    model: tuple[str, int] | None
+    alive: Callable[[], Any]
+
+
+@dataclasses.dataclass
+class Made:
+    """One data set that a script made."""
+
+    kind: str
+    place: str
+
+
+class Recorder:
+    """Notes traces and data sets while it is switched on.
+
+    Args:
+        around: What to put around calls that are known to be long.
+    """
+
+    def __init__(self, around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._around = around
+        self.traces: list[Trace] = []
+        self.datasets: list[Made] = []
+        self._undo = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Put the hooks in place, where this TensorFlow has their places."""
+        with contextlib.suppress(ImportError, AttributeError):
+            from tensorflow.python.eager.polymorphic_function import tracing_compilation
+
+            self._wrap(tracing_compilation, "_create_concrete_function", self._tracing)
+        self._wrap(tf.data.Dataset, "__init__", self._making)
+        for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch"):
+            self._wrap(TensorFlowTrainer, name, self._calling)
+        self._wrap(Function, "__call__", self._calling)
+
+    def stop(self) -> None:
+        """Take the hooks away."""
+        self._undo.close()
+
+    def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+        if isinstance(owner, type):
+
+            @functools.wraps(original)
+            def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
+                return wrapper(this, original, *args, **kwargs)
+        else:
+            hooked = functools.wraps(original)(functools.partial(wrapper, original))
+        setattr(owner, name, hooked)
+        self._undo.callback(setattr, owner, name, original)
+
+    def _tracing(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        traced = original(*args, **kwargs)
+        with contextlib.suppress(Exception):  # a note is missed; the training is not
+            self.traces.append(_describe(traced, *args, **kwargs))
+        return traced
+
+    def _calling(self, owner: Any, original: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        with self._around():
+            return original(owner, *args, **kw)
+
+    def _making(self, dataset: Any, original: Callable[..., Any], *args: Any, **kw: Any) -> None:
+        original(dataset, *args, **kw)
+        place = user_place(direct=True)
+        if place is not None and threading.current_thread() is threading.main_thread():
+            self.datasets.append(Made(type(dataset).__name__, place))
+
+
+class TensorLines:
+    """Notes which line of the user's made each tensor, while it is switched on.
+
+    Every eager op goes through one of two functions of TensorFlow's; they are wrapped for the few
+    iterations in which someone wants to know.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[Any, str]] = {}
+        self._undo = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Begin to note lines."""
+        from tensorflow.python import pywrap_tfe
+
+        for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute"):
+            original = getattr(pywrap_tfe, name, None)
+            if original is not None:
+                setattr(pywrap_tfe, name, self._noting(original))
+                self._undo.callback(setattr, pywrap_tfe, name, original)
+
+    def stop(self) -> None:
+        """Note no more; what was noted stays."""
+        self._undo.close()
+
+    def line_of(self, tensor: Any) -> str:
+        """The line that made a tensor, or nothing."""
+        kept, line = self._lines.get(id(tensor), (None, ""))
+        return line if kept is not None and kept() is tensor else ""
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def execute(*args: Any) -> Any:
+            results = original(*args)
+            for result in results if isinstance(results, (list, tuple)) else (results,):
+                with contextlib.suppress(TypeError):  # None, or something that can't be referred to
+                    self._lines[id(result)] = (weakref.ref(result), user_place() or "")
+            return results
+
+        return execute
+
+
+def user_place(*, direct: bool = False) -> str | None:
+    """The line of the user's that led here: the innermost frame that is no library's.
+
+    Args:
+        direct: Nothing if Keras or legroom lies between: it is not the user who does it.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        library = module.partition(".")[0]
+        if library not in _LIBRARIES and not module.startswith(("contextlib", "functools")):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if direct and library == "keras":
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _describe(
+    traced: Any, function_type: Any, type_context: Any, func_graph: Any, options: Any
+) -> Trace:
+    del type_context, func_graph
+    function = options.python_function
+    code = getattr(_unwrapped(function), "__code__", None)
+    attributes = options.attributes or {}
+    return Trace(
+        name=getattr(_unwrapped(function), "__qualname__", options.name),
+        place=f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "",
+        family=id(traced if options.function_cache is None else options.function_cache),
+        arguments={
+            name: _short(getattr(parameter, "type_constraint", None))
+            for name, parameter in function_type.parameters.items()
+        },
+        compiled=bool(attributes.get("_XlaMustCompile")),
+        model=_model_of(function),
+        alive=weakref.ref(traced),
+    )
+
+
+def _short(constraint: Any) -> str:
+    """A type as people write it."""
+    shape, dtype = getattr(constraint, "shape", None), getattr(constraint, "dtype", None)
+    if shape is not None and dtype is not None:
+        return f"{getattr(dtype, 'name', dtype)}{tuple(shape) if shape.rank is not None else '?'}"
+    return str(constraint)[:120]
+
+
+def _unwrapped(function: Any) -> Any:
+    """The user's function, below the wrappers that TensorFlow and Keras put around it."""
+    for _ in range(10):
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "python_function", None)
+        if inner is None or inner is function:
+            break
+        function = inner
+    return function
+
+
+def _model_of(function: Any) -> tuple[str, int] | None:
+    """The Keras model whose step this is, found in what the function has from its makers."""
+    seen: set[int] = set()
+    todo = [(function, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if id(value) in seen or depth > 6:
+            continue
+        seen.add(id(value))
+        if isinstance(value, keras.Model):
+            return value.name, _serials.setdefault(value, next(_numbers))
+        todo += [(inner, depth + 1) for inner in _inside(value)]
+    return None
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    for name in ("__wrapped__", "__self__", "python_function", "__func__"):
+        inner = getattr(value, name, None)
+        if inner is not None:
+            yield inner
+    for cell in getattr(value, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):
+            content = cell.cell_contents
+            if callable(content) or isinstance(content, keras.Model):
+                yield content

@@ -1,0 +1,158 @@
+"""Reads a real `tf.data` pipeline: its stages, from the source on, and what each one holds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from legroom.core.stages import Stage
+
+__all__ = ["is_dataset", "is_sequence", "read_pipeline", "read_sequence"]
+
+_KINDS = (
+    ("TensorSlice", "arrays"), ("Tensor", "arrays"), ("Generator", "generator"),
+    ("TFRecord", "files"), ("TextLine", "files"), ("FixedLength", "files"),
+    ("Shuffle", "shuffle"), ("Cache", "cache"), ("Prefetch", "prefetch"),
+    ("PaddedBatch", "batch"), ("ParallelBatch", "batch"), ("MapAndBatch", "batch"),
+    ("Unbatch", "unbatch"), ("Rebatch", "batch"), ("Batch", "batch"), ("Map", "map"),
+)  # fmt: skip
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether a value is a `tf.data` pipeline."""
+    return isinstance(value, tf.data.Dataset)
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether a value is a `PyDataset`."""
+    return isinstance(value, keras.utils.PyDataset)
+
+
+def read_pipeline(dataset: Any) -> list[Stage]:
+    """The stages of a pipeline, the source first."""
+    stages: list[Stage] = []
+    chain = []
+    while dataset is not None:
+        chain.append(dataset)
+        inputs = dataset._inputs() if hasattr(dataset, "_inputs") else []
+        dataset = inputs[0] if inputs else None
+    for dataset in reversed(chain):
+        stages.append(_stage(dataset))
+    return stages
+
+
+def read_sequence(data: Any) -> list[Stage]:
+    """The stages of a `PyDataset`: what makes batches, and the queue they wait in."""
+    batch = data[0]
+    leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
+    size = sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves)
+    dtypes = tuple(str(getattr(leaf, "dtype", "")) for leaf in leaves)
+    workers = int(getattr(data, "workers", 1) or 1)
+    # With one worker Keras makes each batch when it is asked for.
+    waiting = int(getattr(data, "max_queue_size", 10)) if workers > 1 else 0
+    return [
+        Stage("generator", size, 0, dtypes=dtypes),
+        Stage("queue", size, waiting, dtypes=dtypes),
+        Stage("prefetch", size, 1, dtypes=dtypes),
+    ]
+
+
+def _stage(dataset: Any) -> Stage:
+    kind = _kind(dataset)
+    size = _element_bytes(dataset)
+    dtypes = tuple(
+        leaf.dtype.name for leaf in tf.nest.flatten(dataset.element_spec) if hasattr(leaf, "dtype")
+    )
+    elements: int | None = 0
+    held = 0
+    if kind in ("shuffle", "prefetch"):
+        elements = _buffer(dataset)
+        total = _cardinality(dataset)
+        if elements is not None and total is not None:
+            elements = min(elements, total)
+    elif kind == "cache":
+        elements = _cardinality(dataset)
+    elif kind == "map":
+        elements = _parallel(dataset)
+    elif kind == "arrays":
+        held = sum(_tensor_bytes(tensor) for tensor in getattr(dataset, "_tensors", ()))
+    return Stage(
+        kind, size, elements, held, dtypes, random=kind == "map" and _draws(dataset),
+        to_file=kind == "cache" and bool(_scalar(getattr(dataset, "_filename", b""))),
+    )  # fmt: skip
+
+
+def _kind(dataset: Any) -> str:
+    name = type(dataset).__name__.lstrip("_")
+    for part, kind in _KINDS:
+        if name.startswith((part, "Parallel" + part)):
+            return kind
+    return "other"
+
+
+def _element_bytes(dataset: Any) -> int:
+    """What one element weighs: by its type where that says it all, else by looking at one."""
+    leaves = tf.nest.flatten(dataset.element_spec)
+    if all(
+        isinstance(leaf, tf.TensorSpec)
+        and leaf.dtype != tf.string
+        and leaf.shape.is_fully_defined()
+        for leaf in leaves
+    ):
+        return sum(leaf.shape.num_elements() * leaf.dtype.size for leaf in leaves)
+    with contextlib.suppress(Exception):
+        for element in dataset.take(1):
+            return sum(_tensor_bytes(leaf) for leaf in tf.nest.flatten(element))
+    return 0
+
+
+def _tensor_bytes(tensor: Any) -> int:
+    if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+        return sum(_tensor_bytes(part) for part in tf.nest.flatten(tensor, expand_composites=True))
+    if tensor.dtype == tf.string:
+        with contextlib.suppress(Exception):
+            return int(tf.reduce_sum(tf.strings.length(tensor)))
+    if tensor.shape.is_fully_defined():
+        return math.prod(tensor.shape) * tensor.dtype.size
+    return 0
+
+
+def _buffer(dataset: Any) -> int | None:
+    size = _scalar(getattr(dataset, "_buffer_size", None))
+    # tf.data chooses by itself: one or two elements to begin with, more where it helps.
+    return None if size is None else 2 if size < 0 else int(size)
+
+
+def _parallel(dataset: Any) -> int:
+    calls = _scalar(getattr(dataset, "_num_parallel_calls", None))
+    if calls is None:
+        return 0
+    return (os.cpu_count() or 1) if calls < 0 else int(calls)
+
+
+def _cardinality(dataset: Any) -> int | None:
+    count = int(dataset.cardinality())
+    return count if count >= 0 else None
+
+
+def _scalar(value: Any) -> Any:
+    if value is None:
+        return None
+    with contextlib.suppress(Exception):
+        return value.numpy() if hasattr(value, "numpy") else value
+    return None
+
+
+def _draws(dataset: Any) -> bool:
+    """Whether a map's function, or one that it calls, has an op that draws random numbers."""
+    with contextlib.suppress(Exception):
+        graph = dataset._map_func.function.graph
+        definition = graph.as_graph_def()
+        nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+        return any("Random" in node.op for node in nodes)
+    return False

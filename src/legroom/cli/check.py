@@ -1,0 +1,133 @@
+"""``legroom check``: what a script, as it runs, wastes or lets grow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from legroom.core.findings import Finding
+
+__all__ = ["CONTEXT_SETTINGS", "check"]
+
+# Options end at the script: what follows is the script's, whatever it looks like.
+CONTEXT_SETTINGS = {
+    "allow_interspersed_args": False,
+    "help_option_names": ["-h", "--help"],
+}
+_FOUND, _FAILED = 3, 1
+
+
+def check(
+    script: Annotated[
+        Path, typer.Argument(help="The training script.", metavar="SCRIPT", show_default=False)
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The script's own arguments, passed on as they are.",
+            metavar="ARGS",
+            show_default=False,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Findings that are not wanted: LR109, or several by commas. May be repeated.",
+            metavar="ID",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the findings as one JSON document; the script's output on stderr."
+        ),
+    ] = False,
+) -> None:
+    """Run a script and say what grows in it, and what its input costs.
+
+    The script runs as it is, to its end, with its memory watched: loops that leak are named with
+    the cause and the line, and every `fit` is looked at once.
+
+    **Examples**
+
+    `legroom check train.py --epochs 2`
+
+    `legroom check --ignore LR109 --json train.py`
+
+    **Exit code**: 0 if nothing was found (notes do not count), 3 if something was, 1 if the
+    script failed, 2 if the command can't be understood.
+    """
+    import json
+    import sys
+
+    from legroom.doctor.suppressions import read_ids
+
+    _check_script(script)
+    try:
+        unwanted = read_ids(ignore or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ignore") from error
+    findings, code = _run(script, args or [], unwanted, quiet_stdout=as_json)
+    if as_json:
+        document = {
+            "kind": "Findings", "version": 1, "script": str(script), "exit_code": code,
+            "findings": [finding.to_dict() for finding in findings],
+        }  # fmt: skip
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        from legroom.report.findings import print_findings
+
+        print_findings(findings, sys.stdout)
+    if code != 0:
+        from legroom.report.terminal import say
+
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        say(f"The script ended {how}: what comes after that was not seen.", colour="31")
+        raise typer.Exit(_FAILED)
+    if any(finding.is_warning for finding in findings):
+        raise typer.Exit(_FOUND)
+
+
+def _check_script(script: Path) -> None:
+    if script.suffix == ".ipynb":
+        raise typer.BadParameter(
+            f"{script} is a notebook. Put its loop into `with legroom.watch():` instead.",
+            param_hint="SCRIPT",
+        )
+    if not script.is_file():
+        raise typer.BadParameter(
+            f"There is no file {script} in {Path.cwd()}. Give the path of a Python script; "
+            "options of legroom go before it, the script's own after it.",
+            param_hint="SCRIPT",
+        )
+
+
+def _run(
+    script: Path, args: list[str], ignore: tuple[str, ...], *, quiet_stdout: bool
+) -> tuple[list[Finding], int]:
+    """Run the script in a process of its own; returns what was found, and its exit code."""
+    import json
+    import subprocess
+    import sys
+    import tempfile
+
+    from legroom.core.findings import Finding, ranked
+    from legroom.doctor.suppressions import wanted
+
+    child = Path(__file__).parents[1] / "doctor" / "check_child.py"
+    with tempfile.TemporaryDirectory(prefix="legroom-") as folder:
+        answer = Path(folder) / "findings.json"
+        done = subprocess.run(
+            [sys.executable, str(child), str(answer), str(script), *args],
+            stdout=sys.stderr.fileno() if quiet_stdout else None,
+            check=False,
+        )
+        try:
+            found = [Finding.from_dict(entry) for entry in json.loads(answer.read_text())]
+        except (OSError, ValueError):  # it died before it could write them
+            found = []
+    return ranked(wanted(found, ignore)), done.returncode

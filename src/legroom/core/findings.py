@@ -1,0 +1,50 @@
+"""Findings: what the doctor saw, where, what it costs and what cures it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from legroom.core.records import Record
+
+__all__ = ["Finding", "ranked"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding(Record):
+    """One thing that the doctor saw.
+
+    Attributes:
+        id: Which kind of thing: ``"LR101"``. Its page is ``docs/findings/LR101.md``.
+        title: The kind in a few words.
+        text: What was seen, in a sentence or two.
+        place: Where: ``file.py:12``, a layer, a stage of a pipeline.
+        bytes: What it costs.
+        per: What the bytes are for: ``"iteration"`` where they come again and again; else empty.
+        fix: What to do.
+        severity: ``"warning"``, or ``"note"`` for what may well be meant.
+        data: The same for machines: plain JSON types only.
+    """
+
+    id: str
+    title: str
+    text: str
+    place: str = ""
+    bytes: int = 0
+    per: str = ""
+    fix: str = ""
+    severity: str = "warning"
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether it is more than a note."""
+        return self.severity == "warning"
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings in the order in which they matter: warnings first, then by bytes."""
+    return sorted(
+        findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id)
+    )

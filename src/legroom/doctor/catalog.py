@@ -1,0 +1,41 @@
+"""The kinds of findings: their ids and titles. Each has a page ``docs/findings/<id>.md``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legroom.core.findings import Finding
+
+__all__ = ["TITLES", "finding"]
+
+TITLES = {
+    # What grows.
+    "LR101": "a new model each time, and the old ones stay",
+    "LR102": "compiled again each time",
+    "LR103": "traced again for every new argument",
+    "LR104": "a new tf.function each time",
+    "LR105": "tensors kept in a container",
+    "LR106": "a generator's data set made again each time",
+    "LR107": "XLA keeps what it compiled",
+    "LR108": "models kept in a container",
+    "LR109": "a container of your own grows",
+    "LR110": "memory grows, and nothing of Python's holds it",
+    # What the input costs.
+    "LR201": "arrays copied into the pipeline",
+    "LR202": "a shuffle buffer",
+    "LR203": "a cache in memory",
+    "LR204": "a prefetch buffer",
+    "LR205": "buffers of parallel calls",
+    "LR206": "batched twice",
+    "LR207": "a cache on the wrong side of a random step",
+    "LR208": "float64 by accident",
+    "LR209": "small integers stored as floats",
+    "LR210": "no prefetch",
+    "LR211": "decoded before it is shuffled",
+    "LR212": "everything loaded that could be streamed",
+}
+
+
+def finding(id: str, text: str, **fields: Any) -> Finding:
+    """A finding of a kind."""
+    return Finding(id=id, title=TITLES[id], text=text, **fields)

@@ -1,0 +1,249 @@
+"""From signs of growth to findings: which cause, what it costs an iteration, what cures it. Pure.
+
+What it is given are plain numbers and descriptions; where they come from is the watch's business.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from legroom.core.findings import Finding
+from legroom.core.units import format_bytes
+from legroom.doctor.catalog import finding
+
+__all__ = ["Evidence", "holder_finding", "name_culprits"]
+
+_EACH = 0.4  # times an iteration: it happens again and again, perhaps not in every one
+_ISOLATED = "legroom.isolated(train, …) runs each training in a process of its own"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What was seen in the iterations that count.
+
+    Attributes:
+        place: The loop's line.
+        unit: What an iteration is: ``"iteration"``, ``"epoch"``, ``"step"``.
+        iterations: How many.
+        slope: Bytes that memory grew by, an iteration; 0 where it does not.
+        pinned: Graphs of trainings pinned, an iteration.
+        pinned_bytes: What their variables weigh, an iteration.
+        generators: Python functions given to TensorFlow, an iteration.
+        traces: The traces made (with ``name``, ``place``, ``family``, ``arguments``,
+            ``compiled``, ``model`` and whether they are ``kept``).
+        datasets: Lines that made data sets, and of which kind.
+    """
+
+    place: str
+    unit: str
+    iterations: float
+    slope: float
+    pinned: float = 0.0
+    pinned_bytes: float = 0.0
+    generators: float = 0.0
+    traces: Sequence[Any] = ()
+    datasets: Sequence[Any] = ()
+
+
+def name_culprits(seen: Evidence) -> list[Finding]:
+    """The causes that the signs prove."""
+    return [
+        *_pinned(seen),
+        *_compiled(seen),
+        *_retraced(seen),
+        *_generators(seen),
+    ]
+
+
+def holder_finding(
+    seen: Evidence, kind: str, name: str, made: str, count: float, size: float, bound: int | None
+) -> Finding:
+    """The finding for a container that takes in more and more.
+
+    Args:
+        seen: The loop.
+        kind: What it takes in.
+        name: What the user calls it.
+        made: The line that makes what it takes in, or nothing.
+        count: How many, an iteration.
+        size: How many bytes, an iteration.
+        bound: The most entries that it can hold, if it has a limit.
+    """
+    one = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    how_many = f"{count:.0f} {kind}s" if count >= 1.5 else one
+    by = f", made at {_short(made)}" if made else ""
+    each = format_bytes(size / max(count, 1))
+    text = (
+        f"{name[:1].upper()}{name[1:]} takes in {how_many} of {each} each {seen.unit}{by}, and "
+        "keeps them."
+    )
+    fields: dict[str, Any] = {
+        "place": made or seen.place, "bytes": round(size), "per": seen.unit,
+        "data": {"loop": seen.place, "holder": name, "made_at": made, "count": count},
+    }  # fmt: skip
+    if bound is not None:
+        text += f" It stops at {bound} entries."
+        return finding("LR109", text, severity="note", fix="Nothing, if that fits.", **fields)
+    if kind == "model":
+        fix = (
+            "Keep what you need of each (its history, its score, weights in a file), not the "
+            f"model; or {_ISOLATED}."
+        )
+        return finding("LR108", text, fix=fix, **fields)
+    if kind in ("tensor", "variable"):
+        fix = (
+            "Keep numbers: float(loss) or tensor.numpy() of what you need. A tensor also holds "
+            "device memory."
+        )
+        return finding("LR105", text, fix=fix, **fields)
+    fix = "If you want it to, nothing; a collections.deque(maxlen=…) would bound it."
+    return finding("LR109", text, severity="note", fix=fix, **fields)
+
+
+def _pinned(seen: Evidence) -> list[Finding]:
+    if seen.pinned < _EACH:
+        return []
+    models = [trace.model for trace in seen.traces if trace.model is not None]
+    different = {serial for _, serial in models}
+    names = list(dict.fromkeys(name for name, _ in models))
+    size = seen.pinned_bytes
+    if not any(trace.compiled for trace in seen.traces):
+        size = max(size, seen.slope)
+    fields: dict[str, Any] = {
+        "place": seen.place, "bytes": round(size), "per": seen.unit,
+        "data": {"loop": seen.place, "models": names[:20]},
+    }  # fmt: skip
+    called = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    held = f" ({format_bytes(seen.pinned_bytes)} of variables)" if seen.pinned_bytes else ""
+    if len(different) == 1 and len(models) >= _EACH * seen.iterations:
+        text = (
+            f"{called} is compiled (or its functions made) anew each {seen.unit}: its old graphs "
+            f"and optimizer slots stay pinned in TensorFlow{held}."
+        )
+        fix = "Compile once, before the loop; or call legroom.release() in it."
+        return [finding("LR102", text, fix=fix, **fields)]
+    what = f" ({called})" if called else ""
+    text = (
+        f"A model is trained anew each {seen.unit}{what}, and TensorFlow keeps the graph, weights "
+        f"and optimizer slots of every one of them{held}."
+    )
+    fix = (
+        "Call legroom.release() at the end of the loop's body (legroom run does it by itself); or "
+        f"{_ISOLATED}."
+    )
+    return [finding("LR101", text, fix=fix, **fields)]
+
+
+def _compiled(seen: Evidence) -> list[Finding]:
+    compiled = [trace for trace in seen.traces if trace.compiled]
+    families = {trace.family for trace in compiled}
+    if len(families) < _EACH * seen.iterations:
+        return []
+    names = list(dict.fromkeys(trace.model[0] for trace in compiled if trace.model))
+    called = f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""
+    text = (
+        f"XLA compiles a new function each {seen.unit}{called} and keeps the code it made until "
+        "the process ends."
+    )
+    fix = (
+        f"{_ISOLATED[:1].upper()}{_ISOLATED[1:]}; or train without XLA (jit_compile=False) where "
+        "models are small and many."
+    )
+    size = max(seen.slope - seen.pinned_bytes, 0)
+    return [
+        finding("LR107", text, place=seen.place, bytes=round(size), per=seen.unit, fix=fix,
+                data={"loop": seen.place, "models": names[:20]})
+    ]  # fmt: skip
+
+
+def _retraced(seen: Evidence) -> list[Finding]:
+    if seen.pinned >= _EACH:
+        return []  # each new model has new functions: they are not the cause
+    found = []
+    kept = [trace for trace in seen.traces if trace.kept and not trace.compiled]
+    for traces in _grouped(kept, lambda trace: trace.family):
+        if len(traces) >= max(3, _EACH * seen.iterations):
+            found.append(_retraced_finding(seen, traces))
+    if not found:
+        for traces in _grouped(kept, lambda trace: trace.place):
+            if len(traces) >= max(3, _EACH * seen.iterations):
+                found.append(_remade_finding(seen, traces))
+    return found[:3]
+
+
+def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
+    changing = {
+        name: list(dict.fromkeys(trace.arguments.get(name, "") for trace in traces))
+        for name in traces[-1].arguments
+    }
+    changing = {name: kinds for name, kinds in changing.items() if len(kinds) > 1}
+    what = "; ".join(
+        f"`{name}` was {', '.join(kinds[:3])}{', …' if len(kinds) > 3 else ''}"
+        for name, kinds in list(changing.items())[:3]
+    )
+    last = traces[-1]
+    who = f"{last.name} ({_short(last.place)})"
+    if last.model is not None:
+        who = f"a step of the model {last.model[0]}"
+    text = (
+        f"{who} was traced {len(traces)} times in {seen.iterations:.0f} {seen.unit}s, and every "
+        f"trace is kept. {'What changes: ' + what + '.' if what else ''}"
+    )
+    values = any("Literal" in kind for kinds in changing.values() for kind in kinds)
+    fix = (
+        "Pass numbers as tensors (tf.constant(x)), not as Python values."
+        if values
+        else "Pad to a few fixed shapes, or give the function an input_signature with None for "
+        "what changes (reduce_retracing=True does it too)."
+    )
+    return finding(
+        "LR103", text.strip(), place=last.place, bytes=round(seen.slope), per=seen.unit, fix=fix,
+        data={"loop": seen.place, "function": last.name, "traces": len(traces),
+              "arguments": {name: kinds[:10] for name, kinds in changing.items()}},
+    )  # fmt: skip
+
+
+def _remade_finding(seen: Evidence, traces: list[Any]) -> Finding:
+    last = traces[-1]
+    text = (
+        f"{last.name} ({_short(last.place)}) is made into a new function and traced "
+        f"{len(traces)} times in {seen.iterations:.0f} {seen.unit}s, and the old ones are kept."
+    )
+    fix = "Make the tf.function (or the data set that maps it) once, before the loop."
+    return finding(
+        "LR104", text, place=last.place, bytes=round(seen.slope), per=seen.unit, fix=fix,
+        data={"loop": seen.place, "function": last.name, "traces": len(traces)},
+    )  # fmt: skip
+
+
+def _generators(seen: Evidence) -> list[Finding]:
+    if seen.generators < _EACH:
+        return []
+    places = collections.Counter(made.place for made in seen.datasets)
+    place = places.most_common(1)[0][0] if places else seen.place
+    text = (
+        f"A data set over a Python generator is made anew each {seen.unit} ({_short(place)}): "
+        "TensorFlow keeps each one's generator function, and all that it uses, for ever."
+    )
+    fix = (
+        "Make the data set once, before the loop: each iteration over it calls the generator anew."
+    )
+    return [
+        finding("LR106", text, place=place, bytes=round(seen.slope), per=seen.unit, fix=fix,
+                data={"loop": seen.place})
+    ]  # fmt: skip
+
+
+def _grouped(items: Sequence[Any], key: Any) -> list[list[Any]]:
+    groups: dict[Any, list[Any]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def _short(place: str) -> str:
+    return os.path.basename(place)

@@ -1,0 +1,116 @@
+"""Readings of one loop's memory, and what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from legroom.doctor.census import Held
+from legroom.doctor.growth import Growth, count_rate, test_growth, theil_sen
+
+__all__ = ["LoopReading", "LoopSeries"]
+
+_MOST = 400  # readings kept; then every other one goes
+_SUSPICIOUS = 4  # readings in a row that rise
+_SUSPICIOUS_BYTES = 1_000_000
+_WORTH_EACH = 100_000  # bytes an iteration, or
+_WORTH_TOTAL = 8_000_000  # bytes in all
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopReading:
+    """Memory and counts after an iteration.
+
+    Attributes:
+        iteration: Which one.
+        resident: The process's main memory.
+        heap: What is allocated of it; None where that is not known.
+        counts: What the framework counts, with ``device_bytes`` among it; None without one.
+    """
+
+    iteration: int
+    resident: int
+    heap: int | None
+    counts: Any
+
+
+class LoopSeries:
+    """The readings of one run of one loop.
+
+    Args:
+        place: The loop's line.
+        unit: What an iteration of it is.
+    """
+
+    def __init__(self, place: str, unit: str = "iteration") -> None:
+        self.place = place
+        self.unit = unit
+        self.readings: list[LoopReading] = []
+        self.census: tuple[int, dict[int, Held]] | None = None
+        self.examined = 0
+        self.free = True
+
+    def add(self, reading: LoopReading) -> None:
+        """Note a reading."""
+        self.readings.append(reading)
+        if len(self.readings) > _MOST:
+            self.readings = self.readings[: _MOST // 4] + self.readings[_MOST // 4 :: 2]
+
+    def restart(self) -> None:
+        """Forget the readings: they were of garbage that has been collected."""
+        self.readings = self.readings[-1:]
+        self.census = None
+
+    @property
+    def counted(self) -> list[LoopReading]:
+        """The readings after the warm-up."""
+        return self.readings[max(2, math.ceil(len(self.readings) / 4)) :]
+
+    def memory(self) -> Growth:
+        """Whether memory grows, in whichever of the three ways it is measured."""
+        tests = [self._test(lambda reading: reading.resident)]
+        if all(reading.counts is not None for reading in self.counted):
+            tests.append(self._test(lambda reading: reading.counts.device_bytes))
+        if not tests[-1].grows and all(reading.heap is not None for reading in self.counted):
+            # The device's own pool is taken from the heap in few large pieces: where it grows,
+            # the heap says less than the pool's own count.
+            tests.append(self._test(lambda reading: reading.heap or 0))
+        return max(tests, key=lambda test: (test.grows, test.slope))
+
+    def worth_it(self, growth: Growth) -> bool:
+        """Whether growth that nothing explains yet is worth looking into."""
+        total = growth.slope * (self.readings[-1].iteration - growth.since)
+        return growth.grows and (growth.slope >= _WORTH_EACH or total >= _WORTH_TOTAL)
+
+    def rate(self, name: str) -> float:
+        """How many of something each iteration adds for good."""
+        if any(reading.counts is None for reading in self.readings):
+            return 0.0
+        return count_rate(
+            [(reading.iteration, getattr(reading.counts, name)) for reading in self.readings]
+        )
+
+    def suspicious(self) -> bool:
+        """Whether the last few readings all rise: enough to begin to look closer."""
+        last = self.readings[-_SUSPICIOUS:]
+        if len(last) < _SUSPICIOUS or len(self.readings) < _SUSPICIOUS + 1:
+            return False
+        series = [[reading.heap or reading.resident for reading in last]]
+        if all(reading.counts is not None for reading in last):
+            series.append([reading.counts.device_bytes for reading in last])
+        return any(
+            all(later > earlier for earlier, later in itertools.pairwise(values))
+            and values[-1] - values[0] >= _SUSPICIOUS_BYTES
+            for values in series
+        )
+
+    def rough_slope(self) -> float:
+        """Bytes an iteration, also where they are too few to be called growth by themselves."""
+        pairs = [(r.iteration, r.heap if r.heap is not None else r.resident) for r in self.counted]
+        return max(theil_sen(pairs), 0.0)
+
+    def _test(self, value: Callable[[LoopReading], int]) -> Growth:
+        return test_growth([(reading.iteration, value(reading)) for reading in self.readings])

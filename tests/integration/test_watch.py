@@ -1,0 +1,77 @@
+"""Loops that leak are named, sound ones are not: `legroom.watch` in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHILD = Path(__file__).with_name("loops_child.py")
+# The findings that each loop must have, after ten iterations.
+LEAKS = {
+    "new_models": {"LR101"},
+    "new_models_of_one_name": {"LR101"},
+    "compiled_again": {"LR102"},
+    "new_shapes": {"LR103"},
+    "new_numbers": {"LR103"},
+    "tensors_in_a_list": {"LR105"},
+    "tensors_in_an_attribute": {"LR105"},
+    "generators": {"LR106"},
+    "xla_models": {"LR101", "LR107"},
+    "models_in_a_list": {"LR108"},
+}
+OWN_CHOICE = {"replay_buffer", "bounded_buffer"}
+
+
+def watched(*names: str) -> dict[str, list[dict[str, Any]]]:
+    done = subprocess.run(
+        [sys.executable, str(CHILD), *names], capture_output=True, text=True, timeout=900,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {line["name"]: line["found"] for line in lines}
+
+
+def ids(found: list[dict[str, Any]]) -> set[str]:
+    return {finding["id"] for finding in found if finding["severity"] == "warning"}
+
+
+def test_leaks_are_named_and_sound_loops_are_not() -> None:
+    """The quick ones; the long test has all of them."""
+    leaks = ["new_models", "new_shapes", "tensors_in_a_list"]
+    seen = watched(*leaks, "one_model", "replay_buffer", "own_step")
+    for name in leaks:
+        assert ids(seen[name]) == LEAKS[name], name
+    for name in ("one_model", "own_step"):
+        assert seen[name] == [], name
+    assert [f["id"] for f in seen["replay_buffer"]] == ["LR109"], "said, and as a note only"
+    assert ids(seen["replay_buffer"]) == set()
+    shapes, tensors = seen["new_shapes"][0], seen["tensors_in_a_list"][0]
+    assert shapes["data"]["function"].endswith("total")
+    assert shapes["data"]["arguments"]["values"][-1] == "float32(10, 3)"
+    assert tensors["bytes"] == pytest.approx(640_000, rel=0.05)
+    assert "`outputs`" in tensors["data"]["holder"]
+    source = CHILD.read_text().splitlines()
+    line = int(tensors["data"]["made_at"].rpartition(":")[2])
+    assert "outputs.append(tf.random.normal" in source[line - 1]
+
+
+@pytest.mark.long
+def test_every_leak_is_named_within_ten_iterations() -> None:
+    seen = watched("leaks")
+    assert {name: ids(found) for name, found in seen.items()} == LEAKS
+
+
+@pytest.mark.long
+def test_no_sound_loop_gives_an_alarm() -> None:
+    seen = watched("sound")
+    assert len(seen) >= 20
+    assert {name: ids(found) for name, found in seen.items() if ids(found)} == {}
+    noted = {name for name, found in seen.items() if found}
+    assert noted == OWN_CHOICE
