@@ -140,6 +140,15 @@ def snapshots(results: dict[str, Any]) -> None:
     results["snapshots"] = {**seen, "resume": again}
     added = again["added_seconds"]
     say("going on, beside a start anew", f"{added:.2f} s", "<= 2 s", added <= 2)
+def watching(results: dict[str, Any]) -> None:
+    """A step that is watched over one that is not."""
+    print("Watching (watched / plain, turns taken in one process)")
+    for name, rounds in (("toy", 9), ("convolutional", 9), ("loop", 9)):
+        seen = child("doctor.py", name, rounds)
+        results[f"watch_{name}"] = seen
+        what = "a loop over a tf.function" if name == "loop" else f"fit, {name}"
+        step = f"{what}, steps of {seen['plain_ms']:.1f} ms"
+        say(step, f"{seen['ratio']:.3f}", "<= 1.02", seen["ratio"] <= 1.02)
 
 
 def main() -> None:

@@ -128,8 +128,8 @@ def _buffers(stages: list[Stage], number: int, place: str) -> list[Finding]:
     where = _at(place, f"stage {number + 1}, {stage.kind}")
     if stage.kind == "arrays" and size:
         text = (
-            f"{format_bytes(size)} of arrays are copied into the pipeline, and another copy is "
-            "made on the way."
+            f"{format_bytes(size)} of arrays are copied into the pipeline, and another copy stays "
+            "where they came through; a third is there for a moment when reading begins."
         )
         fix = _NO_COPY
         return _if_worth("LR201", text, _COPIES * size, where, fix)

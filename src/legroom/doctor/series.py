@@ -85,6 +85,19 @@ class LoopSeries:
         total = growth.slope * (self.readings[-1].iteration - growth.since)
         return growth.grows and (growth.slope >= _WORTH_EACH or total >= _WORTH_TOTAL)
 
+    def surely_grows(self) -> bool:
+        """Whether pages and allocations agree that memory grows.
+
+        Pages alone also grow where allocations only lie badly; nobody is to blame for that.
+        """
+        others = [self._test(lambda reading: reading.heap or 0)]
+        if all(reading.counts is not None for reading in self.counted):
+            others.append(self._test(lambda reading: reading.counts.device_bytes))
+        if all(reading.heap is None for reading in self.counted):
+            others = []  # there is nothing to agree with
+        pages = self._test(lambda reading: reading.resident)
+        return pages.grows and (not others or any(test.grows for test in others))
+
     def rate(self, name: str) -> float:
         """How many of something each iteration adds for good."""
         if any(reading.counts is None for reading in self.readings):

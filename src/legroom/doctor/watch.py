@@ -79,12 +79,13 @@ class Watch:
         self._place = f"fit of {name}" if name else "fit"
         self._epochs = self._steps = 0
         self._begin(None, follow=False)
+        self._watcher.on_call = self._step
 
-    def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
-        """A step has ended."""
-        del batch, logs
-        self._steps += 1
+    # Not on_train_batch_end: where a callback has it, Keras fetches the step's results each time.
+    def _step(self) -> None:
+        """A `tf.function` was called: a step, perhaps with others of its own."""
         if self._epochs:  # what fills in the first epoch (caches, shuffle buffers) is no growth
+            self._steps += 1
             self._watcher.tick("steps", self._place, "step", self._steps)
 
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:

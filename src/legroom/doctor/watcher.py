@@ -1,8 +1,8 @@
 """Follows memory through loops, and finds out what makes it grow.
 
 Reading memory takes a tenth of a millisecond, so it is done after each of a loop's first
-iterations, and then so seldom that it takes no more than a hundredth of the time. Whatever takes
-longer (collecting garbage, counting who holds what, tracing allocations) is done only where
+iterations, and then so seldom that it takes no more than a two-hundredth of the time. Whatever
+takes longer (collecting garbage, counting who holds what, tracing allocations) is done only where
 readings rise.
 """
 
@@ -15,7 +15,7 @@ import sys
 import time
 import tracemalloc
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from legroom.core.events import emit
@@ -25,7 +25,7 @@ from legroom.doctor.catalog import finding
 from legroom.doctor.census import count_holders, grown_holders, name_of_holder
 from legroom.doctor.culprits import Evidence, holder_finding, name_culprits
 from legroom.doctor.growth import Growth
-from legroom.doctor.loops import Loop, LoopTracer
+from legroom.doctor.loops import Loop, LoopTracer, is_users_file
 from legroom.doctor.series import LoopReading, LoopSeries
 from legroom.machine.process import ResidentMemory, heap_bytes
 
@@ -33,7 +33,7 @@ __all__ = ["Watcher"]
 
 _FREE = 12  # first iterations that are read whatever it costs
 _FREE_RUNS = 3  # of a loop, for one that is entered again and again
-_SHARE = 0.01  # of the time may go into readings
+_SHARE = 0.005  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
 _GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
 _FRAMES = 16
@@ -52,9 +52,11 @@ class Watcher:
         self._found: dict[tuple[str, str], Finding] = {}
         self._cost = 1e-4
         self._last_read = 0.0
+        self._next_look = 0.0
         self._tracing = False
         self._failed = False
         self._frame: types.FrameType | None = None
+        self.on_call: Callable[[], None] | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -139,8 +141,16 @@ class Watcher:
         if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
             from legroom.backends.tensorflow.growth import Signs
 
-            self._signs = Signs(self._tracer.paused)
+            self._signs = Signs(self._around)
             self._signs.start()
+
+    @contextlib.contextmanager
+    def _around(self) -> Iterator[None]:
+        """Around a call that is known to be long: nothing in it is followed."""
+        with self._tracer.paused():
+            yield
+        if self.on_call is not None:
+            self.on_call()
 
     def _read(self, iteration: int) -> LoopReading:
         began = time.perf_counter()
@@ -156,9 +166,13 @@ class Watcher:
             unexplained = not any(series.rate(name) for name in ("pinned", "generators"))
             if unexplained:
                 self._count_first(series)
-        if count >= _FIRST_LOOK and count >= 1.5 * series.examined:
+        now = time.perf_counter()
+        if count >= _FIRST_LOOK and count >= 1.5 * series.examined and now >= self._next_look:
             series.examined = count
             self._examine(series)
+            # The first looks of a loop are for a few readings, and quick; later ones have time.
+            took = time.perf_counter() - now
+            self._next_look = now + (took / _SHARE if count > 2 * _FREE else 0)
 
     def _count_first(self, series: LoopSeries) -> None:
         """Count who holds what now, and have Python note which lines allocate from now on."""
@@ -185,7 +199,9 @@ class Watcher:
         signs = any((evidence.pinned, evidence.generators, evidence.traces))
         if not signs and not series.worth_it(memory):
             return
-        if memory.grows and not self._stays(series, memory):
+        # What is garbage only waits to go: neither memory nor traces are to be judged before.
+        stays = self._stays(series, memory) if memory.grows or evidence.traces else True
+        if memory.grows and not stays:
             memory = dataclasses.replace(memory, slope=0.0, verdict="steady")
             if not signs:
                 series.restart()
@@ -240,9 +256,8 @@ class Watcher:
         for identity, held in grown_holders(before, now, iterations):
             if held.bytes / iterations < 0.2 * evidence.slope or len(found) == 3:
                 break
-            frames = [self._frame] if self._frame is not None else []
             line_of = None if self._signs is None else self._signs.lines.line_of
-            name, made = name_of_holder(identity, frames, line_of)
+            name, made = name_of_holder(identity, self._user_frames(), line_of)
             found.append(
                 holder_finding(evidence, held.kind, name, made, held.count / iterations,
                                held.bytes / iterations, held.bound)
@@ -250,7 +265,19 @@ class Watcher:
         self._stop_tracing()
         return found
 
+    def _user_frames(self) -> list[types.FrameType]:
+        """The frames of the user's code that are running now, the innermost first."""
+        frames = [] if self._frame is None else [self._frame]
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if is_users_file(frame.f_code.co_filename):
+                frames.append(frame)
+            frame = frame.f_back
+        return frames
+
     def _unexplained(self, series: LoopSeries, memory: Growth, evidence: Evidence) -> list[Finding]:
+        if not series.surely_grows():
+            return []
         text = (
             f"Memory grows by {format_bytes(memory.slope)} each {series.unit} (chance of seeing "
             f"this without growth: {memory.probability:.2g}), but no container, graph or trace "

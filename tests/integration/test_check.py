@@ -1,0 +1,105 @@
+"""`legroom check script.py` as a user runs it, and what a pipeline was predicted to hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+PIPELINES = Path(__file__).with_name("pipelines_child.py")
+LEAKING = """
+    import sys
+    import keras, numpy as np, tensorflow as tf
+
+    x, y = np.random.rand(64, 9).astype("float32"), np.random.rand(64, 4).astype("float32")
+    print("arguments:", sys.argv[1:])
+
+    def search(kept):
+        for units in range(2, 14):{comment}
+            model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(4)])
+            model.compile("sgd", "mse")
+            model.fit(x, y, verbose=0)
+            kept.append(tf.random.normal((600, 600)))
+
+    search([])
+    sys.exit({code})
+"""
+
+
+def run(place: Place, *args: str) -> subprocess.CompletedProcess[str]:
+    return place.legroom("check", *args, TF_CPP_MIN_LOG_LEVEL="3")
+
+
+def test_a_leaking_script(place: Place) -> None:
+    place.write(LEAKING.format(comment="", code=0))
+    done = run(place, "--json", "script.py", "--epochs", "3")
+    assert done.returncode == 3, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert [f["id"] for f in found["findings"]] == ["LR101"]
+    (leak,) = found["findings"]
+    assert leak["place"].endswith("script.py:9"), "the loop's line"
+    assert leak["bytes"] > 1_440_000
+    assert "legroom.release()" in leak["fix"]
+    assert "arguments: ['--epochs', '3']" in done.stderr, "its own output, out of the way"
+
+
+def test_what_is_said_what_is_not_and_exit_codes(place: Place) -> None:
+    place.write("print('fine')")
+    fine = run(place, "script.py")
+    assert (fine.returncode, fine.stdout) == (0, "fine\nlegroom: nothing found\n")
+    place.write("import sys\nfor k in range(3):\n    pass\nsys.exit(4)")
+    failed = run(place, "script.py")
+    assert failed.returncode == 1
+    assert "The script ended with exit code 4" in failed.stderr
+    place.write("kept = []\nfor k in range(30):\n    kept.append(bytearray(b'x') * 2_000_000)")
+    noted = run(place, "script.py")
+    assert noted.returncode == 0, "a container of one's own is no alarm"
+    assert "LR109 a container of your own grows: 2.00 MB each iteration" in noted.stdout
+    assert "`kept`" in noted.stdout
+    assert max(map(len, noted.stdout.splitlines())) <= 80
+    ignored = run(place, "--ignore", "LR109", "script.py")
+    assert ignored.stdout == "legroom: nothing found\n"
+    place.write("raise ValueError('mine')")
+    broken = run(place, "script.py")
+    assert broken.returncode == 1
+    assert "ValueError: mine" in broken.stderr
+    assert "runpy" not in broken.stderr
+
+
+def test_mistakes_of_the_command_line(place: Place) -> None:
+    missing = run(place, "nowhere.py")
+    assert missing.returncode == 2
+    assert "There is no file nowhere.py" in missing.stderr
+    place.write("pass")
+    unknown = run(place, "--ignore", "LR999", "script.py")
+    assert unknown.returncode == 2
+    assert "LR999" in unknown.stderr
+
+
+def predicted_and_measured(rule: str) -> tuple[int, int]:
+    done = subprocess.run(
+        [sys.executable, str(PIPELINES), rule], capture_output=True, text=True, timeout=240,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    return seen["predicted"], seen["measured"]
+
+
+@pytest.mark.parametrize("rule", ["LR202"])
+def test_a_pipeline_holds_what_was_predicted(rule: str) -> None:
+    predicted, measured = predicted_and_measured(rule)
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", ["LR201", "LR202 of batches", "LR203", "LR204", "LR205", "fit"])
+def test_every_pipeline_holds_what_was_predicted(rule: str) -> None:
+    predicted, measured = predicted_and_measured(rule)
+    assert predicted == pytest.approx(measured, rel=0.15)
