@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Place
+from .conftest import LEGROOM, Place
 
 PIPELINES = Path(__file__).with_name("pipelines_child.py")
 LEAKING = """
@@ -33,7 +33,11 @@ LEAKING = """
 
 
 def run(place: Place, *args: str) -> subprocess.CompletedProcess[str]:
-    return place.legroom("check", *args, TF_CPP_MIN_LOG_LEVEL="3")
+    # A dozen trainings, watched: on a busy machine more than the others take.
+    return subprocess.run(
+        [LEGROOM, "check", *args], cwd=place.folder, capture_output=True, text=True, timeout=300,
+        env=place.environment(TF_CPP_MIN_LOG_LEVEL="3"),
+    )  # fmt: skip
 
 
 def test_a_leaking_script(place: Place) -> None:
@@ -41,10 +45,12 @@ def test_a_leaking_script(place: Place) -> None:
     done = run(place, "--json", "script.py", "--epochs", "3")
     assert done.returncode == 3, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    assert [f["id"] for f in found["findings"]] == ["LR101"]
-    (leak,) = found["findings"]
+    by_id = {f["id"]: f for f in found["findings"]}
+    assert set(by_id) == {"LR101", "LR105"}, "both of its leaks"
+    leak, kept = by_id["LR101"], by_id["LR105"]
     assert leak["place"].endswith("script.py:9"), "the loop's line"
-    assert leak["bytes"] > 1_440_000
+    assert "`kept`" in kept["text"]
+    assert kept["bytes"] == pytest.approx(1_440_000, rel=0.1)
     assert "legroom.release()" in leak["fix"]
     assert "arguments: ['--epochs', '3']" in done.stderr, "its own output, out of the way"
 

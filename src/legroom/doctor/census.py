@@ -14,12 +14,11 @@ import gc
 import itertools
 import os
 import sys
-import tracemalloc
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Held", "Weigh", "count_holders", "grown_holders", "made_at", "name_of_holder"]
+__all__ = ["Held", "Weigh", "count_holders", "grown_holders", "name_of_holder"]
 
 # What an object is and weighs, ("tensor", 4000); None for what weighs nothing by itself.
 Weigh = Callable[[Any], "tuple[str, int] | None"]
@@ -94,30 +93,8 @@ def name_of_holder(
     container = next((c for c in gc.get_objects() if id(c) == identity), None)
     if container is None:
         return "a container that is gone", ""
-    return _name(container, frames), made_at(_latest(container), line_of)
-
-
-def made_at(value: Any, line_of: Callable[[Any], str] | None = None) -> str:
-    """The user's line that made an object, where tracemalloc was on at that time.
-
-    Args:
-        value: The object, or what holds it.
-        line_of: Asked first.
-    """
-    if line_of is not None:
-        for inner in _leaves(value):
-            if line := line_of(inner):
-                return line
-    if not tracemalloc.is_tracing():
-        return ""
-    from legroom.doctor.loops import is_users_file
-
-    for inner in _leaves(value):
-        trace = tracemalloc.get_object_traceback(inner)
-        for frame in reversed(trace or ()):
-            if is_users_file(frame.filename):
-                return f"{frame.filename}:{frame.lineno}"
-    return ""
+    lines = map(line_of, _leaves(_latest(container))) if line_of is not None else ()
+    return _name(container, frames), next(filter(None, lines), "")
 
 
 def _latest(container: Any) -> Any:

@@ -85,6 +85,12 @@ class LoopSeries:
         total = growth.slope * (self.readings[-1].iteration - growth.since)
         return growth.grows and (growth.slope >= _WORTH_EACH or total >= _WORTH_TOTAL)
 
+    def device_slope(self) -> float:
+        """Bytes that an iteration adds on the device; 0 where it adds none, or does not tell."""
+        if any(reading.counts is None for reading in self.counted):
+            return 0.0
+        return self._test(lambda reading: reading.counts.device_bytes).slope
+
     def surely_grows(self) -> bool:
         """Whether pages and allocations agree that memory grows.
 

@@ -2,8 +2,8 @@
 
 Reading memory takes a tenth of a millisecond, so it is done after each of a loop's first
 iterations, and then so seldom that it takes no more than a two-hundredth of the time. Whatever
-takes longer (collecting garbage, counting who holds what, tracing allocations) is done only where
-readings rise.
+takes longer (collecting garbage, counting who holds what, noting lines) is done only where readings
+rise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import dataclasses
 import gc
 import sys
 import time
-import tracemalloc
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,7 +35,7 @@ _FREE_RUNS = 3  # of a loop, for one that is entered again and again
 _SHARE = 0.005  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
 _GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
-_FRAMES = 16
+_UNEXPLAINED = 1_000_000  # bytes an iteration: what nothing explains has to be more than this
 _FEWEST = 6
 
 
@@ -53,7 +52,7 @@ class Watcher:
         self._cost = 1e-4
         self._last_read = 0.0
         self._next_look = 0.0
-        self._tracing = False
+        self._ours = 0
         self._failed = False
         self._frame: types.FrameType | None = None
         self.on_call: Callable[[], None] | None = None
@@ -81,7 +80,7 @@ class Watcher:
         for key in list(self._series):
             self.ended(key)
         self._series.clear()
-        self._stop_tracing()
+        self._stop_noting()
         if self._signs is not None:
             self._signs.stop()
             self._signs = None
@@ -155,7 +154,9 @@ class Watcher:
     def _read(self, iteration: int) -> LoopReading:
         began = time.perf_counter()
         counts = None if self._signs is None else self._signs.counts()
-        reading = LoopReading(iteration, self._resident(), heap_bytes(), counts)
+        # A count of all holders takes memory as well, which is ours and not the loop's.
+        heap = None if (seen := heap_bytes()) is None else seen - self._ours
+        reading = LoopReading(iteration, self._resident() - self._ours, heap, counts)
         # The lower of two is nearer to what a reading costs: other threads disturb it.
         self._cost = max(2e-5, min(time.perf_counter() - began, 2 * self._cost))
         return reading
@@ -175,18 +176,18 @@ class Watcher:
             self._next_look = now + (took / _SHARE if count > 2 * _FREE else 0)
 
     def _count_first(self, series: LoopSeries) -> None:
-        """Count who holds what now, and have Python note which lines allocate from now on."""
+        """Count who holds what now, and note from now on which lines make tensors."""
+        before = heap_bytes(), self._resident()
         series.census = (series.readings[-1].iteration, count_holders(self._weigh))
-        if not tracemalloc.is_tracing():
-            tracemalloc.start(_FRAMES)
-            self._tracing = True
+        after = heap_bytes(), self._resident()
+        if before[0] is not None and after[0] is not None:
+            self._ours += after[0] - before[0]
+        else:
+            self._ours += after[1] - before[1]
         if self._signs is not None:
             self._signs.lines.start()
 
-    def _stop_tracing(self) -> None:
-        if self._tracing:
-            tracemalloc.stop()
-            self._tracing = False
+    def _stop_noting(self) -> None:
         if self._signs is not None:
             self._signs.lines.stop()
 
@@ -200,15 +201,27 @@ class Watcher:
         if not signs and not series.worth_it(memory):
             return
         # What is garbage only waits to go: neither memory nor traces are to be judged before.
-        stays = self._stays(series, memory) if memory.grows or evidence.traces else True
-        if memory.grows and not stays:
-            memory = dataclasses.replace(memory, slope=0.0, verdict="steady")
-            if not signs:
+        garbage = self._collected(series) if memory.grows or evidence.traces else 0.0
+        if memory.grows:
+            # It has gathered since the loop began, and not only in the iterations that count.
+            lasting = max(memory.slope - garbage / series.readings[-1].iteration, 0.0)
+            steady = lasting < (1 - _GARBAGE) * memory.slope
+            memory = dataclasses.replace(
+                memory, slope=lasting, verdict="steady" if steady else "grows"
+            )
+            if steady and not signs:
                 series.restart()
                 return
         evidence = self._evidence(series, memory)  # anew: what was garbage is gone
         causes = name_culprits(evidence)
-        if not causes and series.worth_it(memory):
+        named = any(
+            "holder" in cause.data and cause.data["loop"] == series.place for cause in self.findings
+        )
+        if causes and not named:
+            # Tensors that are kept as well: the device's own count tells, to the byte.
+            beside = series.device_slope() - evidence.pinned_bytes
+            causes += self._held(series, evidence) if beside > _UNEXPLAINED else []
+        elif not named and series.worth_it(memory):
             causes = self._held(series, evidence) or self._unexplained(series, memory, evidence)
         for cause in causes:
             self._say(cause)
@@ -232,18 +245,16 @@ class Watcher:
             traces=traces, datasets=self._signs.datasets(first.counts),
         )  # fmt: skip
 
-    def _stays(self, series: LoopSeries, memory: Growth) -> bool:
-        """Whether what has grown is still there after a collection."""
+    def _collected(self, series: LoopSeries) -> float:
+        """Collect garbage, and say how many bytes of what has grown were just that."""
         before = self._read(series.readings[-1].iteration)
         gc.collect()
         after = self._read(series.readings[-1].iteration)
-        rise = memory.slope * (series.readings[-1].iteration - memory.since)
-        freed = max(
+        return max(
             before.resident - after.resident,
             (before.heap or 0) - (after.heap or 0),
             before.counts.device_bytes - after.counts.device_bytes if before.counts else 0,
         )
-        return freed < _GARBAGE * rise
 
     def _held(self, series: LoopSeries, evidence: Evidence) -> list[Finding]:
         """Containers that have grown since the first count; or from nothing, without one."""
@@ -262,8 +273,8 @@ class Watcher:
                 holder_finding(evidence, held.kind, name, made, held.count / iterations,
                                held.bytes / iterations, held.bound)
             )  # fmt: skip
-        self._stop_tracing()
-        return found
+        self._stop_noting()
+        return _named_best(found)
 
     def _user_frames(self) -> list[types.FrameType]:
         """The frames of the user's code that are running now, the innermost first."""
@@ -276,7 +287,7 @@ class Watcher:
         return frames
 
     def _unexplained(self, series: LoopSeries, memory: Growth, evidence: Evidence) -> list[Finding]:
-        if not series.surely_grows():
+        if memory.slope < _UNEXPLAINED or not series.surely_grows():
             return []
         text = (
             f"Memory grows by {format_bytes(memory.slope)} each {series.unit} (chance of seeing "
@@ -300,7 +311,7 @@ class Watcher:
         if before is None:
             emit("finding", "", finding=cause.to_dict())
         elif before.data.get("made_at") and not cause.data.get("made_at"):
-            # Lines are known only while allocations are traced, which is not for long.
+            # Lines are noted only for a few iterations.
             cause = dataclasses.replace(before, bytes=cause.bytes)
         self._found[key] = cause
 
@@ -315,3 +326,18 @@ class Watcher:
             with contextlib.suppress(Exception):
                 return weigh(value)
         return None
+
+
+def _named_best(found: list[Finding]) -> list[Finding]:
+    """One finding for each line that makes things: what it makes may be seen in several holders.
+
+    A dictionary that a dictionary holds, or Python's copy of a function's variables, says less
+    than the container that has a name.
+    """
+    best: dict[str, Finding] = {}
+    for cause in found:
+        line = str(cause.data.get("made_at") or cause.data.get("holder"))
+        named = str(cause.data.get("holder")).startswith("the ")
+        if line not in best or (named and not str(best[line].data["holder"]).startswith("the ")):
+            best[line] = cause
+    return list(best.values())

@@ -153,10 +153,18 @@ class TensorLines:
             results = original(*args)
             for result in results if isinstance(results, (list, tuple)) else (results,):
                 with contextlib.suppress(TypeError):  # None, or something that can't be referred to
-                    self._lines[id(result)] = (weakref.ref(result), user_place() or "")
+                    self._note(result)
             return results
 
         return execute
+
+    def _note(self, tensor: Any) -> None:
+        key = id(tensor)
+
+        def forget(_: Any) -> None:
+            self._lines.pop(key, None)
+
+        self._lines[key] = (weakref.ref(tensor, forget), user_place() or "")
 
 
 def user_place(*, direct: bool = False) -> str | None:
