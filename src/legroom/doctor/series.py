@@ -14,7 +14,8 @@ from legroom.doctor.growth import Growth, count_rate, test_growth, theil_sen
 __all__ = ["LoopReading", "LoopSeries"]
 
 _MOST = 400  # readings kept; then every other one goes
-_SUSPICIOUS = 4  # readings in a row that rise
+_SUSPICIOUS = 4  # readings in a row, of which
+_RISING = 2  # are higher than the one before
 _SUSPICIOUS_BYTES = 1_000_000
 _WORTH_EACH = 100_000  # bytes an iteration, or
 _WORTH_TOTAL = 8_000_000  # bytes in all
@@ -70,15 +71,18 @@ class LoopSeries:
         return self.readings[max(2, math.ceil(len(self.readings) / 4)) :]
 
     def memory(self) -> Growth:
-        """Whether memory grows, in whichever of the three ways it is measured."""
-        tests = [self._test(lambda reading: reading.resident)]
+        """Whether memory grows, by the surest measure that says so.
+
+        The device's own count is exact. So is the heap's, but the device's pool is taken from it in
+        few large pieces. Pages are what the machine runs out of, and the roughest of the three.
+        """
+        tests = []
         if all(reading.counts is not None for reading in self.counted):
             tests.append(self._test(lambda reading: reading.counts.device_bytes))
-        if not tests[-1].grows and all(reading.heap is not None for reading in self.counted):
-            # The device's own pool is taken from the heap in few large pieces: where it grows,
-            # the heap says less than the pool's own count.
+        if all(reading.heap is not None for reading in self.counted):
             tests.append(self._test(lambda reading: reading.heap or 0))
-        return max(tests, key=lambda test: (test.grows, test.slope))
+        tests.append(self._test(lambda reading: reading.resident))
+        return next((test for test in tests if test.grows), tests[-1])
 
     def worth_it(self, growth: Growth) -> bool:
         """Whether growth that nothing explains yet is worth looking into."""
@@ -113,7 +117,7 @@ class LoopSeries:
         )
 
     def suspicious(self) -> bool:
-        """Whether the last few readings all rise: enough to begin to look closer."""
+        """Whether most of the last few readings rise: enough to begin to look closer."""
         last = self.readings[-_SUSPICIOUS:]
         if len(last) < _SUSPICIOUS or len(self.readings) < _SUSPICIOUS + 1:
             return False
@@ -121,7 +125,7 @@ class LoopSeries:
         if all(reading.counts is not None for reading in last):
             series.append([reading.counts.device_bytes for reading in last])
         return any(
-            all(later > earlier for earlier, later in itertools.pairwise(values))
+            sum(later > earlier for earlier, later in itertools.pairwise(values)) >= _RISING
             and values[-1] - values[0] >= _SUSPICIOUS_BYTES
             for values in series
         )

@@ -36,6 +36,7 @@ _SHARE = 0.005  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
 _GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
 _UNEXPLAINED = 1_000_000  # bytes an iteration: what nothing explains has to be more than this
+_MOST_CENSUSES = 4  # that are made on suspicion only
 _FEWEST = 6
 
 
@@ -52,7 +53,9 @@ class Watcher:
         self._cost = 1e-4
         self._last_read = 0.0
         self._next_look = 0.0
-        self._ours = 0
+        self._our_heap = 0
+        self._our_pages = 0
+        self._censuses = 0
         self._failed = False
         self._frame: types.FrameType | None = None
         self.on_call: Callable[[], None] | None = None
@@ -155,15 +158,16 @@ class Watcher:
         began = time.perf_counter()
         counts = None if self._signs is None else self._signs.counts()
         # A count of all holders takes memory as well, which is ours and not the loop's.
-        heap = None if (seen := heap_bytes()) is None else seen - self._ours
-        reading = LoopReading(iteration, self._resident() - self._ours, heap, counts)
+        heap = None if (seen := heap_bytes()) is None else seen - self._our_heap
+        reading = LoopReading(iteration, self._resident() - self._our_pages, heap, counts)
         # The lower of two is nearer to what a reading costs: other threads disturb it.
         self._cost = max(2e-5, min(time.perf_counter() - began, 2 * self._cost))
         return reading
 
     def _look(self, series: LoopSeries) -> None:
         count = len(series.readings)
-        if series.census is None and not self._found and series.suspicious():
+        first = series.census is None and not self._found and self._censuses < _MOST_CENSUSES
+        if first and series.suspicious():
             unexplained = not any(series.rate(name) for name in ("pinned", "generators"))
             if unexplained:
                 self._count_first(series)
@@ -177,13 +181,12 @@ class Watcher:
 
     def _count_first(self, series: LoopSeries) -> None:
         """Count who holds what now, and note from now on which lines make tensors."""
+        self._censuses += 1
         before = heap_bytes(), self._resident()
         series.census = (series.readings[-1].iteration, count_holders(self._weigh))
         after = heap_bytes(), self._resident()
-        if before[0] is not None and after[0] is not None:
-            self._ours += after[0] - before[0]
-        else:
-            self._ours += after[1] - before[1]
+        self._our_heap += (after[0] or 0) - (before[0] or 0)
+        self._our_pages += after[1] - before[1]
         if self._signs is not None:
             self._signs.lines.start()
 
