@@ -140,6 +140,8 @@ def snapshots(results: dict[str, Any]) -> None:
     results["snapshots"] = {**seen, "resume": again}
     added = again["added_seconds"]
     say("going on, beside a start anew", f"{added:.2f} s", "<= 2 s", added <= 2)
+
+
 def watching(results: dict[str, Any]) -> None:
     """A step that is watched over one that is not."""
     print("Watching (watched / plain, turns taken in one process)")

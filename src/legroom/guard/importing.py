@@ -33,7 +33,6 @@ def install_when_imported(*, exact: bool = False) -> None:
 
             options = GuardOptions(exact=exact)
             guard_functions(lambda step: report_at_exit(supervised(step, options)))
-            guard_functions(lambda step: report_at_exit(GuardedStep(step, options)))
             _release_between_trainings()
 
     after_import("keras", guard_all)
