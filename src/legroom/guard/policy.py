@@ -67,9 +67,8 @@ class SliceSearch:
         elif expected is not None:
             # Measured where it can be; but never again at a size that failed, and not below one
             # that was seen to fit.
-            if barred is not None and expected >= barred * _GOOD_ENOUGH:
-                # What failed was expected to fit, too: rather in the middle than right below it.
-                expected = max(1, (proven + barred) // 2)
+            if barred is not None and expected >= barred * _GOOD_ENOUGH and not proven:
+                expected = max(1, barred // 2)
             chosen = max(expected, proven)
             if proven >= chosen * _WORTH and chosen < samples and proven >= _FEW:
                 chosen = proven
