@@ -150,7 +150,10 @@ class SliceSearch:
                 high = middle - 1
         if low == 0 and not self._needs:
             # Not even one sample, says the prediction, so what it sees does not grow with the
-            # slice and tells nothing about smaller ones. In proportion, then.
+            # slice and tells nothing about smaller ones. In proportion, then; and by halves once
+            # that has failed.
+            if self._failed:
+                return None
             whole = self._expected_need(limit)
             low = int(limit * free / whole) if whole else limit
         return max(1, low)
