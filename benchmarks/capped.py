@@ -21,7 +21,7 @@ legroom.limit(options.limit)
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from keras import layers  # noqa: E402
+from net import convolutional_net  # noqa: E402
 
 BATCH = 64
 SAMPLES = 256
@@ -44,17 +44,7 @@ class Clock(keras.callbacks.Callback):
 
 
 keras.utils.set_random_seed(0)
-model = keras.Sequential(
-    [
-        keras.Input((96, 96, 3)),
-        layers.Conv2D(32, 3, activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Conv2D(64, 3, activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Flatten(),
-        layers.Dense(10, "softmax"),
-    ]
-)
+model = convolutional_net(96)
 model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 rng = np.random.default_rng(0)
 x = rng.random((SAMPLES, 96, 96, 3), np.float32)

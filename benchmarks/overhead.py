@@ -17,6 +17,8 @@ from keras import layers
 
 import legroom
 
+from net import convolutional_net  # isort: skip
+
 
 def toy() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
     """Steps of about a millisecond."""
@@ -29,17 +31,7 @@ def toy() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
 
 def convolutional() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
     """Steps of about fifty milliseconds."""
-    model = keras.Sequential(
-        [
-            keras.Input((48, 48, 3)),
-            layers.Conv2D(32, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Conv2D(64, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Flatten(),
-            layers.Dense(10, "softmax"),
-        ]
-    )
+    model = convolutional_net(48)
     rng = np.random.default_rng(0)
     return model, rng.random((32 * 30, 48, 48, 3), np.float32), rng.integers(0, 10, 32 * 30), 32
 

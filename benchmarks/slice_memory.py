@@ -21,21 +21,11 @@ legroom.limit("8GiB")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from keras import layers  # noqa: E402
+from net import convolutional_net  # noqa: E402
 
 tf.config.threading.set_inter_op_parallelism_threads(options.threads)
 keras.utils.set_random_seed(0)
-model = keras.Sequential(
-    [
-        keras.Input((96, 96, 3)),
-        layers.Conv2D(32, 3, activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Conv2D(64, 3, activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Flatten(),
-        layers.Dense(10, "softmax"),
-    ]
-)
+model = convolutional_net(96)
 model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 samples = 64 if options.sliced else 32
 x = tf.random.uniform((samples, 96, 96, 3))

@@ -21,6 +21,7 @@ import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
 from legroom.backends.tensorflow.blocks import block_order, recompute_blocks  # noqa: E402
+from legroom.backends.tensorflow.survivable import survivable  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -256,6 +257,27 @@ def recomputed():
     return {"plain": needs[0], "recomputed": needs[4]}
 
 
+def sums_many_terms():
+    """A function that runs out between making a sum's temporary variable and destroying it."""
+
+    @tf.function
+    def total(x, floats):
+        terms = [tf.sin(x * float(i)) for i in range(1, 5)]
+        with tf.control_dependencies(terms):
+            late = tf.reduce_sum(tf.sqrt(tf.fill([floats], terms[0][0])))
+        return tf.reduce_sum(tf.add_n([*terms, x * late]))
+
+    x = tf.ones(2**23)
+    seen = []
+    for floats in (9, 90 * 2**20, 9):
+        try:
+            with survivable():
+                seen.append(float(total(x, tf.constant(floats))))
+        except tf.errors.ResourceExhaustedError:
+            seen.append(None)
+    return {"seen": seen}
+
+
 def in_use():
     """Bytes in use on the device."""
     return tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -273,6 +295,7 @@ CHECKS = {
     "survives_often": survives_often,
     "many_tokens": many_tokens,
     "recomputed": recomputed,
+    "sums_many_terms": sums_many_terms,
 }
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ CHECKS = (
     "survives_often",
     "many_tokens",
     "recomputed",
+    "sums_many_terms",
 )
 
 
@@ -66,6 +67,12 @@ def test_slices_help_where_most_of_a_step_is_a_sparse_gradient(seen):
 def test_recomputed_blocks_need_less(seen):
     result = seen["recomputed"]
     assert result["recomputed"] < result["plain"] / 2
+
+
+def test_a_sum_that_ran_out_can_be_run_again(seen):
+    first, ran_out, again = seen["sums_many_terms"]["seen"]
+    assert ran_out is None
+    assert first == again
 
 
 def test_cannot_fit_says_what_one_sample_needs(seen):

@@ -32,7 +32,7 @@ class Leaner:
     def __init__(self, step: _Step) -> None:
         self._step = step
         self._costs: Sequence[LayerCost] | None = None
-        self._longest = 1
+        self._joined = False
         self._held: int | None = None
 
     def next_blocks(self, data: Any, missing: int | None) -> list[list[str]]:
@@ -43,8 +43,7 @@ class Leaner:
             missing: The bytes that are missing, as predicted; None after it ran out.
         """
         if self._costs is None:
-            self._costs, joins = self._step.layer_costs(data)
-            self._longest = 96 if joins else 1
+            self._costs, self._joined = self._step.layer_costs(data)
             self._held = sum(cost.kept_bytes for cost in self._costs)
         if not self._held:
             return []
@@ -52,12 +51,14 @@ class Leaner:
         if missing is not None:
             budgets = [self._held - int(missing * _MARGIN)]
         for budget in budgets:
-            chosen = choose_blocks(self._costs, budget, self._longest) if budget > 0 else None
+            chosen = None
+            if budget > 0:
+                chosen = choose_blocks(self._costs, budget, joined=self._joined)
             if chosen:
                 self._held = budget
                 return self._named(chosen)
         self._held = 0  # nothing leaner comes after this
-        return self._named(leanest_blocks(self._costs, self._longest))
+        return self._named(leanest_blocks(self._costs, joined=self._joined))
 
     def _named(self, blocks: Sequence[tuple[int, int]]) -> list[list[str]]:
         assert self._costs is not None

@@ -43,14 +43,14 @@ def held_bytes(costs: Sequence[LayerCost], blocks: Sequence[_Block]) -> int:
 
 
 def choose_blocks(
-    costs: Sequence[LayerCost], budget: int, longest: int = _LONGEST
+    costs: Sequence[LayerCost], budget: int, *, joined: bool = True
 ) -> list[_Block] | None:
     """The blocks with the least work among those that hold no more than a budget.
 
     Args:
         costs: The layers in order.
         budget: The bytes for all that is held for gradients.
-        longest: The most layers that a block may have.
+        joined: Whether neighbours may be joined to a block; else each layer is one by itself.
 
     Returns:
         Where each block begins, and the place after its end; None where no choice is enough.
@@ -59,19 +59,19 @@ def choose_blocks(
         return []
     best: tuple[float, list[_Block]] | None = None
     for largest in _sizes(costs, budget):
-        found = _cheapest(costs, budget - largest, largest, longest)
+        found = _cheapest(costs, budget - largest, largest, _LONGEST if joined else 1)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     return None if best is None else best[1]
 
 
-def leanest_blocks(costs: Sequence[LayerCost], longest: int = _LONGEST) -> list[_Block]:
+def leanest_blocks(costs: Sequence[LayerCost], *, joined: bool = True) -> list[_Block]:
     """The blocks that hold the least, whatever the work."""
     high = sum(cost.kept_bytes for cost in costs)
     low, best = 0, list[_Block]()
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
-        found = choose_blocks(costs, middle, longest)
+        found = choose_blocks(costs, middle, joined=joined)
         if found is None:
             low = middle
         else:

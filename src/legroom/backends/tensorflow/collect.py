@@ -20,7 +20,12 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import record
 
-__all__ = ["Applied", "Since", "StepCut", "collecting", "watch_applies"]
+__all__ = ["Applied", "Since", "StepCut", "collecting", "inner_variable", "watch_applies"]
+
+
+def inner_variable(variable: Any) -> Any:
+    """TensorFlow's own variable in Keras's; one that is TensorFlow's already as it is."""
+    return getattr(variable, "_value", variable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Applied:
         """TensorFlow's variables that this `apply` writes."""
         rate = getattr(self.optimizer, "_learning_rate", None)
         return [
-            getattr(variable, "_value", variable)
+            inner_variable(variable)
             for variable in (*self.variables, *self.optimizer.variables)
             if variable is not rate
         ]

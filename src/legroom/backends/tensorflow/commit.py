@@ -26,7 +26,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
-from legroom.backends.tensorflow.collect import Applied
+from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
 from legroom.backends.tensorflow.shadow import shadowed
 
@@ -98,7 +98,7 @@ class Committer:
         """Whether a caught `apply` is of this optimizer and these variables."""
         mine = [id(v._value) for v in self._variables]
         return self._outer is call.optimizer and mine == [
-            id(getattr(v, "_value", v)) for v in call.variables
+            id(inner_variable(v)) for v in call.variables
         ]
 
     @property
@@ -400,5 +400,5 @@ def _to_host(gradient: Any) -> Any:
 
 
 def _bytes(variable: Any) -> int:
-    value = variable._value if isinstance(variable, Variable) else variable
+    value = inner_variable(variable)
     return int(np.prod(value.shape)) * value.dtype.size

@@ -17,15 +17,14 @@ from keras import tree
 
 from legroom.backends.tensorflow.blocks import functional_parts, run_nodes, runs_of
 from legroom.backends.tensorflow.shadow import shadowed
+from legroom.backends.tensorflow.trace import PASS_ON
 from legroom.backends.tensorflow.traits import own_function
 from legroom.core.traces import LayerCost
 
 __all__ = ["layer_costs"]
 
-# Ops whose output is their input's memory, or nothing that a step has to hold.
-_PASS_ON = {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient",
-            "PreventGradient", "EnsureShape"}  # fmt: skip
-_FREE = {"Placeholder", "Const", "ReadVariableOp", "VarHandleOp", "Shape", "NoOp"}
+# Ops that make nothing a step has to hold.
+_FREE = {"Placeholder", "Const", "VarHandleOp", "Shape", "NoOp"}
 # Floating-point operations that take as long as one byte takes to be read or written.
 _OPERATIONS_PER_BYTE = 12
 
@@ -139,7 +138,7 @@ def _kept_by_place(graph: Any, forward: int) -> list[int]:
     seen = set()
     for op in ops[forward:]:
         for tensor in op.inputs:
-            while tensor.op.type in _PASS_ON and tensor.op.inputs:
+            while tensor.op.type in PASS_ON and tensor.op.inputs:
                 tensor = tensor.op.inputs[min(tensor.value_index, len(tensor.op.inputs) - 1)]
             at = place[tensor.op.name]
             if at < forward and tensor.name not in seen and tensor.op.type not in _FREE:
@@ -150,7 +149,7 @@ def _kept_by_place(graph: Any, forward: int) -> list[int]:
 
 def _work(op: Any) -> float:
     """The time an op takes, in bytes read and written."""
-    if op.type in _PASS_ON or op.type in _FREE:
+    if op.type in PASS_ON or op.type in _FREE:
         return 0.0
     moved = sum(_bytes(x) for x in [*op.inputs, *op.outputs])
     if not op.outputs:

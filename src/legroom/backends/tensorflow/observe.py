@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.tensorflow.collect import Applied, Since, collecting
+from legroom.backends.tensorflow.collect import Applied, Since, collecting, inner_variable
 from legroom.backends.tensorflow.effects import logging_writes
 from legroom.backends.tensorflow.metrics import holding, noting_results
 from legroom.backends.tensorflow.neutral import neutral
@@ -93,7 +93,7 @@ def observe(
                         ]
                     )
                     kept = [*call.variables, *call.optimizer.variables]
-                    run.trained.update(id(getattr(v, "_value", v)) for v in kept)
+                    run.trained.update(id(inner_variable(v)) for v in kept)
 
                 def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
                     with logging_writes(log), scaling(scale), collecting(catch):

@@ -12,7 +12,15 @@ from legroom.backends.tensorflow import caps
 from legroom.core.errors import BadBudget
 from legroom.core.units import format_bytes
 
-__all__ = ["device_name", "in_use_bytes", "limit_bytes", "peak_bytes", "reset_peak", "set_limit"]
+__all__ = [
+    "device_name",
+    "has_limit",
+    "in_use_bytes",
+    "limit_bytes",
+    "peak_bytes",
+    "reset_peak",
+    "set_limit",
+]
 
 _limit: int | None = None
 
@@ -20,6 +28,11 @@ _limit: int | None = None
 def device_name() -> str:
     """The device that training runs on: the first GPU, or the CPU."""
     return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+
+
+def has_limit() -> bool:
+    """Whether the training device has a hard limit; asked before every step, so no size is read."""
+    return _limit is not None or caps.capped_bytes() is not None or device_name() != "CPU:0"
 
 
 def limit_bytes() -> int | None:

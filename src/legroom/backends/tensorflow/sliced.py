@@ -28,8 +28,8 @@ from legroom.backends.tensorflow.effects import (
 from legroom.backends.tensorflow.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
+from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits, own_function
-from legroom.backends.tensorflow.unfolded import unfolded
 from legroom.backends.tensorflow.updates import Update
 
 __all__ = ["SlicedStep"]
@@ -50,7 +50,6 @@ class SlicedStep:
         self._updates = [Update(traits, rows[i]) for i in range(rules.applies)]
         self._handles: dict[int, Any] = {}
         self._functions: dict[tuple[int, int], Any] = {}
-        self._ran: set[tuple[int, int]] = set()
         self._counting: Any = None
         self._slices = 1
         self._held_order: list[int] = []
@@ -75,7 +74,6 @@ class SlicedStep:
         for update in self._updates:
             update.release()
         self._functions.clear()
-        self._ran.clear()
 
     def _undone_by(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
         """Run all passes; on running out of memory put back what `saved` holds."""
@@ -127,12 +125,9 @@ class SlicedStep:
                     return self._body(number, part, share, totals)
 
             result = self._traits.strategy.run(body, args=(part, share, totals))
-        elif (number, size) in self._ran:
-            result = self._functions[number, size](part, share, totals)
         else:
-            with unfolded():
+            with survivable():
                 result = self._functions[number, size](part, share, totals)
-            self._ran.add((number, size))
         outputs, sparse, held = result
         if self._updates:
             self._updates[number].add_sparse(sparse)

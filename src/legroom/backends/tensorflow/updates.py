@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.tensorflow.collect import Applied
+from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
 from legroom.backends.tensorflow.effects import Snapshot, unlogged
 from legroom.backends.tensorflow.row_sums import RowSums
@@ -109,7 +109,7 @@ class Update:
         self._old = self._state()
         self.commit(None)
         for new, variable in zip(self._shadows(), self._variables, strict=True):
-            new.assign(_value(variable).value())
+            new.assign(inner_variable(variable).value())
 
     def take_back(self) -> None:
         """Undo a commit that was for now."""
@@ -126,7 +126,7 @@ class Update:
         """In a later pass, at this apply: the variables as they are after it."""
         with unlogged():
             for new, variable in zip(self._shadows(), self._variables, strict=True):
-                _value(variable).assign(new.value())
+                inner_variable(variable).assign(new.value())
 
     def release(self) -> None:
         """Free all memory; the next step makes it anew."""
@@ -145,7 +145,7 @@ class Update:
         with tf.init_scope():
             for i, kind in enumerate(self._kinds):
                 if kind == "dense" and i not in self._sums:
-                    value = _value(call.variables[i])
+                    value = inner_variable(call.variables[i])
                     with tf.device(value.device):
                         self._sums[i] = tf.Variable(
                             tf.zeros(value.shape, value.dtype), trainable=False
@@ -163,7 +163,7 @@ class Update:
         for i, gradient in enumerate(call.gradients):
             if not isinstance(gradient, tf.IndexedSlices):
                 continue
-            value, rows = _value(call.variables[i]), gradient.values.shape[0]
+            value, rows = inner_variable(call.variables[i]), gradient.values.shape[0]
             if i < len(self._rows) and self._rows[i] == "entries":
                 self._row_sums[i] = RowSums(value, ())
             elif rows is not None and slices * rows > value.shape[0]:
@@ -178,7 +178,7 @@ class Update:
         if not self._new:
             with tf.init_scope():
                 self._new = [
-                    tf.Variable(_value(v).value(), trainable=False) for v in self._variables
+                    tf.Variable(inner_variable(v).value(), trainable=False) for v in self._variables
                 ]
         return self._new
 
@@ -208,7 +208,7 @@ class Update:
         placed = []
         for gradient, variable in zip(gradients, self._variables, strict=True):
             # A distribution strategy asks each gradient where it lies.
-            with tf.device(_value(variable).device):
+            with tf.device(inner_variable(variable).device):
                 placed.append(None if gradient is None else tf.identity(gradient))
         self._optimizer.apply(placed, self._variables)
 
@@ -223,12 +223,8 @@ class Update:
 
     def _state(self) -> Snapshot:
         variables = [*self._variables, *self._optimizer.variables]
-        return Snapshot([_value(variable).handle for variable in variables])
+        return Snapshot([inner_variable(variable).handle for variable in variables])
 
 
 def _weighted(gradient: Any, weight: Any) -> Any:
     return gradient if weight is None else gradient * tf.cast(weight, gradient.dtype)
-
-
-def _value(variable: Any) -> Any:
-    return getattr(variable, "_value", variable)

@@ -30,8 +30,8 @@ from legroom.backends.tensorflow.effects import (
     touches,
     written_handles,
 )
+from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.unfolded import unfolded
 
 __all__ = ["EagerStep", "GraphStep", "WholeStep", "apply_gradients"]
 
@@ -79,7 +79,6 @@ class GraphStep:
         self._committer: Committer | None = None
         self._commit: Any = None
         self._seen: dict[int | None, list[Any]] = {}
-        self._ran: set[int | None] = set()
 
     def prepare(self, data: Any) -> list[Any]:
         """Trace the step for this batch, and what applies its gradients."""
@@ -111,7 +110,8 @@ class GraphStep:
         saved = self._save()
         failed = False
         try:
-            result = self._call(data)
+            with survivable():
+                result = self._function(data)
         except tf.errors.OpError as error:
             if not oom.is_oom(error):
                 raise
@@ -131,15 +131,6 @@ class GraphStep:
             del result
             self._apply(gradients, saved)
             return outputs
-        return result
-
-    def _call(self, data: Any) -> Any:
-        size = batch.batch_size(data)
-        if size in self._ran:
-            return self._function(data)
-        with unfolded():
-            result = self._function(data)
-        self._ran.add(size)
         return result
 
     def _save(self) -> Any:
