@@ -222,6 +222,39 @@ def test_sparse_gradients_with_one_row_an_entry(optimizer):
     compare(build, TOKENS, LABELS)
 
 
+class Tracked(keras.Model):
+    """Returns the running results of trackers that it feeds with each batch's own numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = keras.Sequential([keras.Input((8,)), layers.Dense(4, "tanh"), layers.Dense(8)])
+        self.trackers = [keras.metrics.Mean(name=name) for name in ("total", "error", "size")]
+
+    @property
+    def metrics(self):
+        return self.trackers
+
+    def train_step(self, x):
+        with tf.GradientTape() as tape:
+            error = ops.mean(ops.sum((self.net(x) - x) ** 2, axis=1))
+            size = ops.mean(ops.sum(1.0 + 0.0 * x, axis=1))  # the same in every slice
+            total = error + size
+        weights = self.net.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(total, weights), weights, strict=True))
+        for tracker, value in zip(self.trackers, (total, error, size), strict=True):
+            tracker.update_state(value)
+        return {tracker.name: tracker.result() for tracker in self.trackers}
+
+
+def test_trackers_of_a_step_of_ones_own():
+    def build():
+        model = Tracked()
+        model.compile("adam")
+        return model
+
+    compare(build, X, None)
+
+
 class GoesOn(keras.Model):
     """Goes on after `apply`, and must see the new weights then."""
 

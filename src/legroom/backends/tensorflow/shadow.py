@@ -10,15 +10,25 @@ from typing import Any
 
 __all__ = ["replaced", "shadowed"]
 
+_ABSENT = object()
+
 
 @contextlib.contextmanager
 def shadowed(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute on one object, over that of its class, past Keras's tracking."""
+    """Set an attribute on one object, over that of its class, past Keras's tracking.
+
+    What the object itself had under this name, also from another shadow, comes back.
+    """
+    own = vars(target)
+    before = own.get(name, _ABSENT)
     object.__setattr__(target, name, value)
     try:
         yield
     finally:
-        object.__delattr__(target, name)
+        if before is _ABSENT:
+            object.__delattr__(target, name)
+        else:
+            object.__setattr__(target, name, before)
 
 
 class _Stacks(threading.local):
