@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from legroom.core.findings import Finding
     from legroom.core.released import Released
+    from legroom.data.stream import stream
     from legroom.doctor.check import check
     from legroom.doctor.isolated import isolated
     from legroom.doctor.release import release
@@ -64,6 +65,7 @@ __all__ = [
     "release",
     "resumable",
     "step",
+    "stream",
     "watch",
 ]
 
@@ -94,6 +96,7 @@ _HOMES = {
     "release": "legroom.doctor.release",
     "resumable": "legroom.guard",
     "step": "legroom.guard",
+    "stream": "legroom.data.stream",
     "watch": "legroom.doctor.watch",
 }
 
