@@ -163,6 +163,15 @@ def streams(results: dict[str, Any]) -> None:
         say(what, f"{seen['ratio']:.3f}", "<= 1.05", seen["ratio"] <= 1.05)
 
 
+def diet(results: dict[str, Any]) -> None:
+    """Predicted peaks of leaner models over measured ones."""
+    print("Leaner models (predicted peak / measured peak, one thread)")
+    results["diet"] = child("diet.py")["rows"]
+    for row in results["diet"]:
+        what = f"{row['model']}, {row['change']}: {row['measured'] / 1e6:.0f} MB"
+        say(what, f"{row['ratio']:.3f}", "0.9 to 1.1", abs(row["ratio"] - 1) <= 0.1)
+
+
 def main() -> None:
     """Run all measurements."""
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
@@ -175,6 +184,7 @@ def main() -> None:
     snapshots(results)
     watching(results)
     streams(results)
+    diet(results)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")

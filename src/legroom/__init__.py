@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from legroom.doctor.check import check
     from legroom.doctor.isolated import isolated
     from legroom.doctor.release import release
+    from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
     from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.plan import Plan, largest_batch, plan
@@ -64,6 +65,7 @@ __all__ = [
     "plan",
     "release",
     "resumable",
+    "slim",
     "step",
     "stream",
     "watch",
@@ -95,6 +97,7 @@ _HOMES = {
     "plan": "legroom.plan",
     "release": "legroom.doctor.release",
     "resumable": "legroom.guard",
+    "slim": "legroom.doctor.slim",
     "step": "legroom.guard",
     "stream": "legroom.data.stream",
     "watch": "legroom.doctor.watch",
