@@ -153,6 +153,25 @@ def watching(results: dict[str, Any]) -> None:
         say(step, f"{seen['ratio']:.3f}", "<= 1.02", seen["ratio"] <= 1.02)
 
 
+def streams(results: dict[str, Any]) -> None:
+    """Reading through legroom over reading through tf.data."""
+    print("Streaming (legroom.stream / plain prefetching tf.data, turns taken in one process)")
+    for kind in ("arrays", "records", "rows", "images"):
+        seen = child("streams.py", kind, 7)
+        results[f"stream_{kind}"] = seen
+        what = f"{kind}, a pass of {seen['plain_seconds']:.1f} s"
+        say(what, f"{seen['ratio']:.3f}", "<= 1.05", seen["ratio"] <= 1.05)
+
+
+def diet(results: dict[str, Any]) -> None:
+    """Predicted peaks of leaner models over measured ones."""
+    print("Leaner models (predicted peak / measured peak, one thread)")
+    results["diet"] = child("diet.py")["rows"]
+    for row in results["diet"]:
+        what = f"{row['model']}, {row['change']}: {row['measured'] / 1e6:.0f} MB"
+        say(what, f"{row['ratio']:.3f}", "0.9 to 1.1", abs(row["ratio"] - 1) <= 0.1)
+
+
 def main() -> None:
     """Run all measurements."""
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
@@ -163,6 +182,9 @@ def main() -> None:
     explain(results)
     accuracy()
     snapshots(results)
+    watching(results)
+    streams(results)
+    diet(results)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     )
     from legroom.core.findings import Finding
     from legroom.core.released import Released
+    from legroom.data.stream import stream
     from legroom.doctor.check import check
     from legroom.doctor.isolated import isolated
     from legroom.doctor.release import release
+    from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
     from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.plan import Plan, largest_batch, plan
@@ -63,7 +65,9 @@ __all__ = [
     "plan",
     "release",
     "resumable",
+    "slim",
     "step",
+    "stream",
     "watch",
 ]
 
@@ -93,7 +97,9 @@ _HOMES = {
     "plan": "legroom.plan",
     "release": "legroom.doctor.release",
     "resumable": "legroom.guard",
+    "slim": "legroom.doctor.slim",
     "step": "legroom.guard",
+    "stream": "legroom.data.stream",
     "watch": "legroom.doctor.watch",
 }
 

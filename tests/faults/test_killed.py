@@ -18,8 +18,8 @@ from .killing import SIGNALS, Killed, same
 # The training, and how often each sample is seen in it.
 CASES = {"arrays": 4, "unbuilt": 4, "pipeline": 4, "filtered": 4, "endless": 4, "sequence": 4,
          "workers": 4, "generator": 3, "eager": 4, "half": 4, "compiled": 4, "recurrent": 4,
-         "loop": 3}  # fmt: skip
-SHORT = {"pipeline": 2, "unbuilt": 2, "sequence": 1}  # and how often each is killed
+         "loop": 3, "streamed": 4}  # fmt: skip
+SHORT = {"pipeline": 2, "unbuilt": 2, "sequence": 1, "streamed": 1}  # and how often each is killed
 
 
 def killed_and_finished(folder: Path, case: str, kills: int, seed: int) -> int:
@@ -87,5 +87,5 @@ def test_a_damaged_snapshot_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_killed_many_times(tmp_path: Path, case: str) -> None:
-    """Sixty-five kills in all, over all models and inputs."""
+    """Seventy kills in all, over all models and inputs."""
     assert killed_and_finished(tmp_path, case, 5, seed=0) >= 4  # the last may come too late

@@ -5,13 +5,10 @@ A kernel that kills, oneDNN that crashes, XLA that aborts: all of them the real 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +16,7 @@ import pytest
 
 from legroom.report.run import RunReport
 
+from .groups import memory_group
 from .killing import LEGROOM
 
 MODEL = """
@@ -61,31 +59,6 @@ history = model.fit(x, y, batch_size=64, epochs=2, verbose=0, callbacks=[Grows()
 TRAINS = """
 history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
 """
-
-
-@contextlib.contextmanager
-def memory_group(limit: int) -> Iterator[Path]:
-    """A control group with so little memory; skips where none can be made."""
-    root = Path("/sys/fs/cgroup")
-    folder = root / "memory" if (root / "memory").is_dir() else root
-    group = folder / f"legroom-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here ({error}): no real kernel kill to test")
-    try:
-        v1 = group / "memory.limit_in_bytes"
-        try:
-            (v1 if v1.exists() else group / "memory.max").write_text(str(limit))
-        except OSError as error:
-            pytest.skip(f"memory can't be limited here ({error}): no real kernel kill to test")
-        yield group
-    finally:
-        for _ in range(50):
-            with contextlib.suppress(OSError):
-                group.rmdir()
-                break
-            time.sleep(0.1)
 
 
 def write(folder: Path, end: str, *, size: int = 24, jit: bool = False) -> None:

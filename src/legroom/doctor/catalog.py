@@ -33,6 +33,17 @@ TITLES = {
     "LR210": "no prefetch",
     "LR211": "decoded before it is shuffled",
     "LR212": "everything loaded that could be streamed",
+    # What a leaner model saves.
+    "LR300": "what holds the memory of a step",
+    "LR301": "most weights behind a Flatten",
+    "LR302": "full convolutions",
+    "LR303": "a wide embedding",
+    "LR304": "a large dense layer",
+    "LR305": "many units",
+    "LR306": "a large input",
+    "LR307": "everything in full precision",
+    "LR308": "an optimizer that keeps much",
+    "LR309": "smaller once it is trained",
 }
 
 

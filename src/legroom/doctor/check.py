@@ -1,7 +1,8 @@
-"""``legroom.check``: what data, or a loop in a function, costs; each thing with its fix."""
+"""``legroom.check``: what data, a model, or a loop costs; each thing with its fix."""
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -13,15 +14,17 @@ __all__ = ["check"]
 
 
 def check(
-    subject: Any, *, batch_size: int | None = None, ignore: Iterable[str] = ()
+    subject: Any, *, batch_size: int | None = None, data: Any = None, ignore: Iterable[str] = ()
 ) -> list[Finding]:
     """Look at what a training is given, before it runs.
 
     Args:
         subject: A `tf.data` pipeline, arrays in any structure (`(x, y)`), a `PyDataset`: what each
-            holds of main memory. A function is called once, without arguments, and its loops are
-            watched.
-        batch_size: As for `fit`, where the data is not batched yet.
+            holds of main memory. A compiled model: which layers hold the memory of a step, and
+            what each change would save (a minute: each is tried in a process of its own). A
+            function is called once, without arguments, and its loops are watched.
+        batch_size: As for `fit`, where the data is not batched yet; for a model, 32 without it.
+        data: For a model, one batch, where the model alone does not tell what `fit` is given.
         ignore: Ids of findings that are not wanted.
 
     Returns:
@@ -37,11 +40,16 @@ def check(
         with watch(quiet=True) as seen:
             subject()
         return ranked(wanted(seen.findings, ids))
+    if "keras" in sys.modules and isinstance(subject, sys.modules["keras"].Model):
+        from legroom.doctor.diet import check_model
+
+        return ranked(wanted(check_model(subject, batch_size=batch_size, data=data), ids))
     from legroom.doctor.pipelines import check_input, is_input
 
     if not is_input(subject):
         raise TypeError(
-            "legroom.check looks at data and functions: a tf.data pipeline, arrays, a PyDataset, "
-            f"or a function without arguments. Received: {type(subject).__name__}"
+            "legroom.check looks at data, models and functions: a tf.data pipeline, arrays, a "
+            "PyDataset, a compiled Keras model, or a function without arguments. "
+            f"Received: {type(subject).__name__}"
         )
     return ranked(wanted(check_input(subject, batch_size=batch_size), ids))

@@ -21,7 +21,7 @@ _WORTH = 16_000_000
 _COPIES = 2  # of an array, while TensorFlow takes it over: its own, and one on the way
 _LARGE = 1_000_000_000
 _SAMPLE = 4096
-_NO_COPY = "A keras.utils.PyDataset whose __getitem__ returns x[i:j] needs no copy of the whole."
+_NO_COPY = "fit(legroom.stream((x, y), batch_size=…)): batches are cut out of your own arrays."
 
 
 def is_input(data: Any) -> bool:
@@ -98,8 +98,8 @@ def check_arrays(data: Any, place: str = "") -> list[Finding]:
     if total >= _LARGE:
         text = f"{format_bytes(total)} of data are held in memory as a whole."
         fix = (
-            'Save it once with np.save, open it with np.load(file, mmap_mode="r"), and have a '
-            "keras.utils.PyDataset return x[i:j]: what is needed is read when it is needed."
+            'Save it once with np.save; legroom.stream(("x.npy", "y.npy"), batch_size=…) reads '
+            "what is needed when it is needed."
         )
         found.append(_warn("LR212", text, total, _at(place, "arrays"), fix))
     for array in arrays:

@@ -46,12 +46,20 @@ class ScriptWatch:
             # What can't be looked at is no reason for a script to fail.
             with contextlib.suppress(Exception):
                 self._check(data, arguments, place)
+            with contextlib.suppress(Exception):
+                self._check_model(model, place)
         return [_Ticks(self._watcher, model.name, place)]
 
     def _check(self, data: Any, arguments: dict[str, Any], place: str) -> None:
         from legroom.doctor.pipelines import check_input
 
         for found in check_input(data, batch_size=arguments.get("batch_size"), place=place):
+            self._found.setdefault((found.id, found.place), found)
+
+    def _check_model(self, model: Any, place: str) -> None:
+        from legroom.doctor.diet import quick_model_findings
+
+        for found in quick_model_findings(model, place):
             self._found.setdefault((found.id, found.place), found)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from legroom.backends.tensorflow import state as backend
+from legroom.backends.tensorflow.streams import started_at
 from legroom.core.errors import SnapshotError
 from legroom.core.events import emit
 from legroom.guard import wording
@@ -95,6 +96,8 @@ class KeptLoop:
             return (dataset[i] for i in range(done, dataset.num_batches))
         if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
             return (dataset[i] for i in range(done, len(dataset)))
+        if done and (begun := started_at(dataset, done)) is not None:
+            return begun
         batches = iter(dataset)
         for _ in range(done):
             next(batches)

@@ -60,7 +60,9 @@ def architecture(model: Any) -> dict[str, Any] | None:
         return dict(keras.saving.serialize_keras_object(model))
     if getattr(model, "inputs", None) and getattr(model, "outputs", None):
         # Taken anew from its ends: a class of the user's own around it does not matter.
-        plain = keras.Model(model.inputs, model.outputs, name=model.name)
+        inputs = getattr(model, "_inputs_struct", model.inputs)
+        outputs = getattr(model, "_outputs_struct", model.outputs)
+        plain = keras.Model(inputs, outputs, name=model.name)
         return dict(keras.saving.serialize_keras_object(plain))
     return None
 

@@ -30,6 +30,7 @@ from legroom.backends.tensorflow.iterators import (
     save_iterator,
 )
 from legroom.backends.tensorflow.state import global_seed
+from legroom.backends.tensorflow.streams import find_stream, started_at
 
 __all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
 
@@ -208,6 +209,9 @@ class _Source:
             return lambda: iter(skipping)
 
         def make() -> Any:
+            inner = started_at(self._dataset, count)
+            if inner is not None:
+                return inner
             # One by one: whatever a batch does on its way, random numbers or counters, it does.
             inner = iter(self._dataset)
             if checkpoint is None or not load_iterator(inner, checkpoint):
@@ -267,7 +271,7 @@ class Epochs(keras_trainer.TFEpochIterator):
             self._worth_it = float("inf")
             if isinstance(self.data_adapter, TFDatasetAdapter):
                 dataset = self.data_adapter.get_tf_dataset()
-                held = buffered_bytes(dataset)
+                held = None if find_stream(dataset) else buffered_bytes(dataset)
                 if held is not None and held <= _MOST:
                     self._worth_it = _LONG if has_shuffle(dataset) else _SHORT
         if current is None or current.seconds < self._worth_it:

@@ -10,9 +10,18 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["averaged_config", "precision_config", "smaller_input_config"]
+__all__ = [
+    "NARROW",
+    "averaged_config",
+    "fewer_units_config",
+    "narrow_config",
+    "precision_config",
+    "separable_config",
+    "smaller_input_config",
+]
 
 _FULL = ("float32", "float64")
+NARROW = "_narrow"  # behind the name of a layer, of the one that is put before it
 
 
 def precision_config(config: dict[str, Any], policy: str) -> dict[str, Any] | None:
@@ -86,6 +95,91 @@ def averaged_config(config: dict[str, Any], ranks: dict[str, int]) -> dict[str, 
         layer.pop("build_config", None)
     changed.pop("build_config", None)
     return changed if count else None
+
+
+def separable_config(config: dict[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """The same with separable convolutions in the place of full ones.
+
+    Args:
+        config: The architecture.
+        names: The convolutions.
+    """
+    changed, count = copy.deepcopy(config), 0
+    for layer in _layers(changed):
+        settings = layer["config"]
+        layer.pop("build_config", None)
+        if layer.get("class_name") != "Conv2D" or settings.get("name") not in names:
+            continue
+        layer["class_name"] = "SeparableConv2D"
+        start = settings.pop("kernel_initializer", None)
+        for name in ("groups", "kernel_regularizer", "kernel_constraint"):
+            settings.pop(name, None)
+        settings.update(depthwise_initializer=start, pointwise_initializer=start)
+        count += 1
+    changed.pop("build_config", None)
+    return changed if count else None
+
+
+def fewer_units_config(config: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The same with half the units of a dense layer."""
+    changed, count = copy.deepcopy(config), 0
+    for layer in _layers(changed):
+        settings = layer["config"]
+        layer.pop("build_config", None)
+        if layer.get("class_name") == "Dense" and settings.get("name") == name:
+            settings["units"] = max(1, settings["units"] // 2)
+            count += 1
+    changed.pop("build_config", None)
+    return changed if count else None
+
+
+def narrow_config(config: dict[str, Any], name: str, width: int) -> dict[str, Any] | None:
+    """The same with a narrow layer before a dense one, or inside an embedding.
+
+    Its large matrix becomes the product of two small ones: a layer of the same kind that makes few
+    features, and a dense one of the old name that makes the old number of them.
+
+    Args:
+        config: The architecture.
+        name: The layer, in the model itself and not in one inside it.
+        width: How many features the narrow layer makes.
+    """
+    changed = copy.deepcopy(config)
+    layers = changed["config"].get("layers") or []
+    for place, layer in enumerate(layers):
+        settings = layer.get("config")
+        if not isinstance(settings, dict) or settings.get("name") != name:
+            continue
+        narrow, wide = copy.deepcopy(layer), copy.deepcopy(layer)
+        if layer.get("class_name") == "Embedding":
+            narrow["config"].update(output_dim=width)
+            wide["class_name"] = "Dense"
+            kept = {key: settings[key] for key in ("name", "dtype", "trainable") if key in settings}
+            wide["config"] = {**kept, "units": settings["output_dim"], "use_bias": False}
+        elif layer.get("class_name") == "Dense":
+            linear = {"activation": "linear", "use_bias": False, "bias_regularizer": None}
+            narrow["config"].update(units=width, **linear)
+        else:
+            return None
+        narrow["config"]["name"] = name + NARROW
+        if "name" in layer:  # of functional models
+            narrow["name"] = name + NARROW
+            wide["inbound_nodes"] = [
+                {"args": [_tensor(name + NARROW, number)], "kwargs": {}}
+                for number in range(len(layer.get("inbound_nodes") or ()))
+            ]
+        layers[place : place + 1] = [narrow, wide]
+        for one in _layers(changed):
+            one.pop("build_config", None)
+        changed.pop("build_config", None)
+        return changed
+    return None
+
+
+def _tensor(layer: str, number: int) -> dict[str, Any]:
+    """What a layer makes at one of its calls, as an architecture refers to it."""
+    where = {"shape": [None], "dtype": "float32", "keras_history": [layer, number, 0]}
+    return {"class_name": "__keras_tensor__", "config": where}
 
 
 def _layers(config: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,193 @@
+"""Streams as `tf.data` pipelines that can begin a pass in its middle.
+
+A pass begins with two numbers: what its order is drawn from, which tf.data draws anew for each
+iterator, as it does for a shuffle; and the first batch, which is 0 unless it was set for the
+iterator that begins next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["batches", "find_stream", "image_batches", "image_size_of", "started_at"]
+
+_MARK = "_legroom_stream"
+_ONE_TO_ONE = ("_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset")
+# Ops that do something else each time they run.
+_MEMORY = ("Random", "PyFunc", "Assign")
+_WAITING = 2
+
+
+@dataclasses.dataclass
+class _Stream:
+    """What is known of a stream, at the last of its own stages."""
+
+    first: Any  # a variable
+    batches: int
+
+
+def batches(
+    read: Callable[[int, int], list[Any]],
+    leaves: Sequence[Any],
+    structure: Any,
+    samples: int,
+    batch_size: int,
+    seed: int,
+) -> Any:
+    """A pipeline of batches that a Python function makes.
+
+    Args:
+        read: Makes a batch, by what the pass's order is drawn from and the batch's number.
+        leaves: The parts of a sample, with their dtype and shape.
+        structure: How they hang together.
+        samples: How many there are.
+        batch_size: Samples in a batch.
+        seed: What the orders are drawn from.
+    """
+    rows = None if samples % batch_size else batch_size
+    passes, known = _passes(samples, batch_size, seed)
+
+    def one(order: Any, number: Any) -> Any:
+        types = [_type(leaf) for leaf in leaves]
+        made = tf.numpy_function(read, [order, number], types)
+        for tensor, leaf in zip(made, leaves, strict=True):
+            tensor.set_shape((rows, *leaf.shape))
+        return tf.nest.map_structure(lambda place: made[place], structure)
+
+    return _ended(passes.map(one), known)
+
+
+def image_batches(
+    read: Callable[[int, int], list[Any]],
+    structure: Any,
+    samples: int,
+    batch_size: int,
+    seed: int,
+    size: tuple[int, int],
+    resized: bool,
+    class_names: list[str],
+    ram_bytes: int,
+) -> Any:
+    """A pipeline of batches of images, which are read and decoded by TensorFlow's own threads.
+
+    Args:
+        read: Makes a batch of paths, and of the numbers of classes where there are any.
+        structure: Of what it makes.
+        samples: How many there are.
+        batch_size: Samples in a batch.
+        seed: What the orders are drawn from.
+        size: The height and width of all images.
+        resized: Whether they are brought to it; else they must have it.
+        class_names: The names of the classes.
+        ram_bytes: What buffers may take.
+    """
+    labelled = structure != 0
+    types = [tf.string, tf.int32] if labelled else [tf.string]
+    passes, known = _passes(samples, batch_size, seed)
+
+    def paths(order: Any, number: Any) -> Any:
+        made = tf.numpy_function(read, [order, number], types)
+        for tensor in made:
+            tensor.set_shape((None,))
+        return tuple(made)
+
+    def decode(path: Any, *label: Any) -> Any:
+        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        if resized:
+            image = tf.cast(tf.round(tf.image.resize(image, size)), tf.uint8)
+        else:
+            hint = f"An image is not {size[0]}x{size[1]} as the first one is: give image_size=…"
+            same = tf.debugging.assert_equal(tf.shape(image)[:2], size, message=hint)
+            with tf.control_dependencies([same]):
+                image = tf.identity(image)
+        image.set_shape((*size, 3))
+        return (image, *label) if labelled else image
+
+    singles = passes.map(paths).unbatch()
+    decoded = singles.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    options = tf.data.Options()
+    options.autotune.ram_budget = ram_bytes
+    exact = samples % batch_size == 0
+    dataset = _ended(decoded.batch(batch_size, drop_remainder=exact).with_options(options), known)
+    dataset.class_names = class_names
+    return dataset
+
+
+def image_size_of(path: str) -> tuple[int, int]:
+    """The height and width of an image."""
+    image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+    return int(image.shape[0]), int(image.shape[1])
+
+
+def find_stream(dataset: Any) -> _Stream | None:
+    """The stream that a pipeline begins with, if a batch of it is a batch of the pipeline.
+
+    Not where a stage behind it does something else each time: what comes at a place would depend
+    on what came before.
+    """
+    while not hasattr(dataset, _MARK):
+        if type(dataset).__name__ not in _ONE_TO_ONE or _remembers(dataset):
+            return None
+        dataset = dataset._inputs()[0]
+    return getattr(dataset, _MARK)
+
+
+def started_at(dataset: Any, batch: int) -> Iterator[Any] | None:
+    """A new iterator that begins with a batch; None if there is no way but to read up to it."""
+    stream = find_stream(dataset) if isinstance(dataset, tf.data.Dataset) else None
+    if stream is None:
+        return None
+    iterator = iter(dataset)
+    stream.first.assign(batch)
+    # tf.data was told how many there are in a pass, and would complain at the end of this one.
+    return itertools.islice(iterator, stream.batches - batch)
+
+
+def _passes(samples: int, batch_size: int, seed: int) -> tuple[Any, _Stream]:
+    """The numbers of the batches of a pass, each with what the pass's order is drawn from."""
+    count = -(-samples // batch_size)
+    with tf.device("CPU:0"):
+        first = tf.Variable(0, dtype=tf.int64, trainable=False, name="legroom_first_batch")
+
+    def begin(order: Any) -> Any:
+        now = first.read_value()
+        with tf.control_dependencies([now]):
+            taken = first.assign(0)
+        with tf.control_dependencies([taken]):
+            now = tf.identity(now)
+        return tf.data.Dataset.range(now, count).map(lambda number: (order, number))
+
+    orders = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).take(1)
+    return orders.flat_map(begin), _Stream(first, count)
+
+
+def _ended(dataset: Any, stream: _Stream) -> Any:
+    counted = dataset.apply(tf.data.experimental.assert_cardinality(stream.batches))
+    dataset = counted.prefetch(_WAITING)
+    setattr(dataset, _MARK, stream)
+    return dataset
+
+
+def _type(leaf: Any) -> Any:
+    return tf.string if leaf.dtype == object else tf.as_dtype(leaf.dtype)
+
+
+def _remembers(dataset: Any) -> bool:
+    """Whether a map's function has an op that does something else each time."""
+    if not hasattr(dataset, "_map_func"):
+        return False
+    with contextlib.suppress(AttributeError):
+        definition = dataset._map_func.function.graph.as_graph_def()
+        nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+        return any(
+            part in node.op and not node.op.startswith("Stateless")
+            for node in nodes
+            for part in _MEMORY
+        )
+    return True

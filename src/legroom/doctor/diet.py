@@ -1,0 +1,178 @@
+"""What a leaner model saves: each change tried on the model's architecture, and its peak predicted.
+
+Nothing is trained, and the model is left as it is: the changed ones have no memory, and two small
+steps of each are run by a process of its own, as for `legroom.estimate`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from legroom.core.errors import LegroomError
+from legroom.core.findings import Finding
+from legroom.core.units import format_bytes
+from legroom.doctor.catalog import finding
+from legroom.doctor.changes import CHANGES
+from legroom.predict.sources import Prediction, read_batch_size
+
+__all__ = ["check_model", "flattened_weights", "quick_model_findings"]
+
+_WORTH = 0.02  # of the peak: less is no proposal
+_WORTH_BYTES = 4_000_000
+_MOSTLY = 0.5  # of all weights, between Flatten and a dense layer: more than a proposal
+_LARGE = 16_000_000
+_LAYERS = 5
+_ACCURACY = "Train it, and compare the accuracy."
+
+
+def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) -> list[Finding]:
+    """Say which layers hold the memory of a training, and what each change would save.
+
+    Args:
+        model: A compiled Keras model.
+        batch_size: The batch it is trained with; 32 without it.
+        data: As for `legroom.estimate`.
+
+    Raises:
+        UnsupportedModel: If the model can't be asked about.
+    """
+    from legroom.backends.tensorflow.model import layer_facts
+    from legroom.backends.tensorflow.slimming import imagined, parameters
+
+    samples = read_batch_size(batch_size or 32)
+    before = Prediction(model, data=data).estimate(samples)
+    count, facts = parameters(model), layer_facts(model)
+    found = [_largest_layers(model, before, {layer.name for layer in facts})]
+    names = {layer.kind for layer in facts}
+    flat = flattened_weights(facts)
+    for name, change in CHANGES.items():
+        if name == _other_half() or (name == "sgd" and not _has_slots(model)):
+            continue
+        place = change.place(facts)
+        # A model that can't be built after the change, or predicted, is no proposal.
+        with (
+            contextlib.suppress(LegroomError, ValueError, TypeError),
+            imagined(model, change.make, _sgd() if name == "sgd" else None) as changed,
+        ):
+            if changed is None:
+                continue
+            shown = None if name == "smaller_input" else data
+            after = Prediction(changed, data=shown).estimate(samples)
+            saved = before.peak_bytes - after.peak_bytes
+            if saved < max(_WORTH * before.peak_bytes, _WORTH_BYTES):
+                continue
+            heavy = name == "average_pooling" and flat > max(_MOSTLY * _weights(before), _LARGE)
+            found.append(
+                finding(
+                    change.id, f"{change.text} Predicted peak at a batch of {samples}: "
+                    f"{format_bytes(before.peak_bytes)} → {format_bytes(after.peak_bytes)}; "
+                    f"weights: {count:,} → {parameters(changed):,}.",
+                    place=f"layer {place}" if place else f"model {model.name}", bytes=saved,
+                    fix=f'legroom.slim(model, change="{name}"). {_ACCURACY}',
+                    severity="warning" if heavy else "note",
+                    data={
+                        "change": name, "batch_size": samples, "peak_before": before.peak_bytes,
+                        "peak_after": after.peak_bytes, "parameters_before": count,
+                        "parameters_after": parameters(changed),
+                    },
+                )
+            )  # fmt: skip
+    if names & {"Dense", "Embedding"}:
+        found += _smaller_after_training(model)
+    return found
+
+
+def quick_model_findings(model: Any, place: str) -> list[Finding]:
+    """What is plain to see without a prediction: weights behind a Flatten that are most of all."""
+    from legroom.backends.tensorflow.model import layer_facts, slot_bytes, weight_bytes
+
+    total, flat = weight_bytes(model), flattened_weights(layer_facts(model))
+    if flat <= max(_MOSTLY * total, _LARGE):
+        return []
+    optimizer = getattr(model, "optimizer", None)
+    slots = 0 if optimizer is None else slot_bytes(optimizer, model) / max(1, total)
+    costs = int(flat * (2 + slots))  # the weights, their gradient, and what is kept of each
+    text = (
+        f"{format_bytes(flat)} of the {format_bytes(total)} of weights in {model.name} are those "
+        "of a dense layer behind a Flatten; with gradients and the optimizer's state that is "
+        f"{format_bytes(costs)}."
+    )
+    fix = f'GlobalAveragePooling: legroom.slim(model, change="average_pooling"). {_ACCURACY}'
+    return [finding("LR301", text, place=place, bytes=costs, fix=fix)]
+
+
+def flattened_weights(layers: Any) -> int:
+    """The bytes of the dense layers that directly follow a Flatten."""
+    sizes = {
+        shape[-1]
+        for layer in layers
+        if layer.kind == "Flatten" and len(layer.inputs) == 1 and len(layer.inputs[0]) > 2
+        for shape in layer.outputs
+    }
+    return sum(
+        4 * shape[0] * shape[1]
+        for layer in layers
+        if layer.kind == "Dense"
+        for _, shape in layer.weights
+        if len(shape) == 2 and shape[0] in sizes
+    )
+
+
+def _largest_layers(model: Any, before: Any, names: set[str]) -> Finding:
+    held = [(name, size) for name, size in before.layers if name in names]
+    largest = [f"{name} {format_bytes(size)}" for name, size in held[:_LAYERS]]
+    parts = [f"{name} {format_bytes(size)}" for name, size in before.breakdown.items() if size]
+    return finding(
+        "LR300", f"A step of {model.name} at a batch of {before.batch_size} is predicted to need "
+        f"{format_bytes(before.peak_bytes)} ({', '.join(parts)}). Held most by: "
+        f"{', '.join(largest)}.",
+        place=f"model {model.name}", bytes=before.peak_bytes, severity="note",
+        data={"layers": [list(pair) for pair in held], "breakdown": before.breakdown,
+              "peak_before": before.peak_bytes},
+    )  # fmt: skip
+
+
+def _smaller_after_training(model: Any) -> list[Finding]:
+    """A copy in int8, made and weighed."""
+    from legroom.backends.tensorflow.model import weight_bytes
+    from legroom.backends.tensorflow.slimming import int8_model
+    from legroom.backends.tensorflow.untouched import untouched
+
+    with contextlib.suppress(Exception), untouched(model):
+        made, changed = int8_model(model)
+        before, after = weight_bytes(model), weight_bytes(made)
+        if changed and before - after >= _WORTH_BYTES:
+            return [
+                finding(
+                    "LR309", f"Once it is trained, {', '.join(changed)} can hold int8: "
+                    f"{format_bytes(before)} → {format_bytes(after)} of weights, measured.",
+                    place=f"model {model.name}", bytes=before - after, severity="note",
+                    fix='legroom.slim(model, change="int8"), to use it. Compare the accuracy.',
+                    data={"change": "int8", "weights_before": before, "weights_after": after},
+                )
+            ]  # fmt: skip
+    return []
+
+
+def _weights(estimate: Any) -> int:
+    return int(estimate.breakdown["weights"])
+
+
+def _has_slots(model: Any) -> bool:
+    from legroom.backends.tensorflow.model import slot_bytes
+
+    return slot_bytes(model.optimizer, model) > 0
+
+
+def _sgd() -> Any:
+    import keras
+
+    return keras.optimizers.SGD()
+
+
+def _other_half() -> str:
+    """The half precision that this device is not made for."""
+    from legroom.machine.gpu import list_gpus
+
+    return "bfloat16" if list_gpus() else "float16"

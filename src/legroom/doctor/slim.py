@@ -1,0 +1,67 @@
+"""``legroom.slim``: a leaner copy of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legroom.core.errors import UnsupportedModel
+from legroom.core.events import emit
+from legroom.doctor.changes import CHANGES
+
+__all__ = ["slim"]
+
+_INT8 = "int8"
+
+
+def slim(model: Any, *, change: str) -> Any:
+    """A copy of a model with one change that makes it leaner; the model itself stays as it is.
+
+    Weights are taken over where their shapes allow, the others begin anew. It is another model:
+    train it, and compare its accuracy before you keep it. `legroom.check(model)` says what each
+    change would save.
+
+    Args:
+        model: A sequential or functional Keras model.
+        change: "average_pooling", "separable", "factorized_embedding", "bottleneck",
+            "fewer_units", "smaller_input", "bfloat16", "float16", "sgd"; or, for a model that is
+            trained, "int8".
+
+    Returns:
+        The changed model, compiled as the old one.
+
+    Raises:
+        ValueError: If there is no such change, or nothing that it would change.
+        UnsupportedModel: If the model's architecture is known to its own code only.
+    """
+    if change != _INT8 and change not in CHANGES:
+        names = ", ".join([*CHANGES, _INT8])
+        raise ValueError(f"There is no change {change!r}. Expected one of {names}.")
+    from legroom.backends.tensorflow import slimming
+    from legroom.backends.tensorflow.model import architecture
+
+    if architecture(model) is None:
+        raise UnsupportedModel(
+            f"legroom.slim changes sequential and functional models; what {model.name!r} is made "
+            "of is known to its own code only. legroom.check(model) says what to change there."
+        )
+    if change == _INT8:
+        made, changed = slimming.int8_model(model)
+        if not changed:
+            raise ValueError(f"{model.name!r} has no layer that can hold int8: no Dense, Embedding")
+        emit("note", f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it.")
+        return made
+    done = slimming.changed_model(model, CHANGES[change].make, _optimizer(change))
+    if done is None:
+        raise ValueError(f"{model.name!r} has nothing that {change!r} would change.")
+    made, fresh = done
+    anew = f" New weights in {', '.join(fresh)}." if fresh else ""
+    emit("note", f"slim: {CHANGES[change].text}{anew} Train it, and compare the accuracy.")
+    return made
+
+
+def _optimizer(change: str) -> Any:
+    if change != "sgd":
+        return None
+    import keras
+
+    return keras.optimizers.SGD()

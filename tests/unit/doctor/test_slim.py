@@ -1,0 +1,140 @@
+"""Leaner copies of models: what changes, what stays, and that they train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import legroom
+from legroom.doctor.changes import CHANGES
+from legroom.doctor.diet import quick_model_findings
+
+
+def images() -> Any:
+    model = keras.Sequential([
+        keras.Input((16, 16, 3)), layers.Conv2D(16, 3, activation="relu", name="first"),
+        layers.Conv2D(32, 3, activation="relu", name="second"), layers.Flatten(name="flat"),
+        layers.Dense(64, activation="relu", name="wide"), layers.Dense(10, name="classes"),
+    ])  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    return model
+
+
+def texts() -> Any:
+    words = keras.Input((12,), dtype="int32")
+    x = layers.Embedding(500, 32, mask_zero=True, name="words")(words)
+    x = layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(words, layers.Dense(1, name="last")(x))
+    model.compile("adam", "mse")
+    return model
+
+
+def trained(model: Any) -> list[float]:
+    shape, rng = model.input_shape[1:], np.random.default_rng(0)
+    if model.inputs[0].dtype == "int32":
+        x, y = rng.integers(0, 500, (16, *shape)), rng.random((16, 1))
+    else:
+        x, y = rng.random((16, *shape)), rng.integers(0, 10, 16)
+    model.run_eagerly = True  # nothing is traced: it is quicker for a few steps
+    return model.fit(x, y, batch_size=8, verbose=0).history["loss"]  # type: ignore[no-any-return]
+
+
+# Which model, and which layers begin anew.
+EXPECTED = {
+    "average_pooling": (images, {"wide"}),
+    "separable": (images, {"second"}),
+    "factorized_embedding": (texts, set()),
+    "bottleneck": (images, set()),
+    "fewer_units": (images, {"wide", "classes"}),
+    "smaller_input": (images, {"wide"}),
+    "bfloat16": (images, set()),
+    "float16": (images, set()),
+    "sgd": (images, set()),
+}
+
+
+def test_every_change_is_tested() -> None:
+    assert set(EXPECTED) == set(CHANGES)
+
+
+@pytest.mark.parametrize("change", EXPECTED)
+def test_a_change(change: str) -> None:
+    make, fresh = EXPECTED[change]
+    model = make()
+    before = [np.array(weight) for weight in model.get_weights()]
+    made = legroom.slim(model, change=change)
+    assert made is not model
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+    kept = {layer.name: layer for layer in model.layers}
+    for layer in made.layers:
+        source = kept.get(layer.name)
+        if source is None or not source.weights or layer.name in fresh:
+            continue
+        if [w.shape for w in layer.weights] == [w.shape for w in source.weights]:
+            pairs = zip(layer.get_weights(), source.get_weights(), strict=True)
+            assert all(np.array_equal(a, b) for a, b in pairs), layer.name
+        else:
+            assert change in ("factorized_embedding", "bottleneck"), layer.name
+    assert type(made.optimizer).__name__ == ("SGD" if change == "sgd" else "Adam") or (
+        change == "float16"  # with a scaled loss around it
+    )
+    same_size = change in ("bfloat16", "float16", "sgd")
+    assert (made.count_params() == model.count_params()) == same_size
+    assert made.count_params() <= model.count_params()
+    assert all(np.isfinite(trained(made)))
+
+
+def test_matrices_taken_apart_are_near_the_one_there_was() -> None:
+    model = texts()
+    low_rank = np.random.default_rng(0).normal(size=(500, 6)) @ np.ones((6, 32))
+    model.get_layer("words").set_weights([low_rank])
+    made = legroom.slim(model, change="factorized_embedding")
+    x = np.random.default_rng(1).integers(0, 500, (4, 12))
+    assert np.allclose(made(x), model(x), atol=1e-4)
+    assert [layer.name for layer in made.layers].count("words_narrow") == 1
+
+
+def test_int8_is_a_quarter_of_what_it_changes() -> None:
+    model = texts()
+    trained(model)
+    made = legroom.slim(model, change="int8")
+    assert {str(weight.dtype) for weight in made.get_layer("words").weights} >= {"int8"}
+    x = np.random.default_rng(1).integers(0, 500, (4, 12))
+    assert np.allclose(made(x), model(x), atol=0.05)
+
+
+class Own(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+
+def test_what_it_refuses() -> None:
+    with pytest.raises(ValueError, match=r"no change 'thinner'\. Expected one of average_pooling"):
+        legroom.slim(texts(), change="thinner")
+    with pytest.raises(ValueError, match="nothing that 'average_pooling' would change"):
+        legroom.slim(texts(), change="average_pooling")
+    own = Own()
+    own(np.zeros((2, 4)))
+    with pytest.raises(legroom.UnsupportedModel, match="its own code only"):
+        legroom.slim(own, change="sgd")
+
+
+def test_weights_behind_a_flatten_are_seen_at_once() -> None:
+    model = keras.Sequential([
+        keras.Input((64, 64, 8)), layers.Flatten(), layers.Dense(256), layers.Dense(10),
+    ])  # fmt: skip
+    model.compile("adam", "mse")
+    (found,) = quick_model_findings(model, "train.py:7")
+    kernel = 64 * 64 * 8 * 256 * 4
+    assert found.id == "LR301"
+    assert found.bytes == pytest.approx(4 * kernel, rel=0.01)  # its gradient, and two slots
+    assert quick_model_findings(texts(), "") == quick_model_findings(images(), "") == []
