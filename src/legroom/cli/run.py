@@ -104,6 +104,15 @@ def run(
             help="Write the run's report to this file, as JSON.", metavar="PATH", show_default=False
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page about the run into this folder (report.html), and its record "
+            "beside it. The step is predicted for it, which takes a second or two.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a training script so that running out of memory does not end it.
 
@@ -125,6 +134,7 @@ def run(
     check_script(script)
     _check_keras()
     _check_json(json)
+    _check_folder(report)
     environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
 
     if resume is not None and (fresh or directory is not None):
@@ -144,10 +154,13 @@ def run(
         environment=environment,
         exact=exact,
         json_path=json,
+        report_folder=report,
         place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
         snapshot_every=snapshot_every,
         max_restarts=max_restarts,
     )
+    if report is not None:
+        _write_page(report)
     raise typer.Exit(code if code >= 0 else die_by(-code))
 
 
@@ -181,6 +194,27 @@ def _check_keras() -> None:
             "TF_USE_LEGACY_KERAS is set, so the script would use Keras 2 (tf_keras), which "
             "legroom can't guard. Unset it to use Keras 3, or run the script without legroom.",
             param_hint="TF_USE_LEGACY_KERAS",
+        )
+
+
+def _write_page(folder: Path) -> None:
+    from legroom.cli.report import PAGE_NAME, write_page
+    from legroom.core.errors import LegroomError
+    from legroom.report.reading import read_run
+    from legroom.report.terminal import say
+
+    try:
+        say(f"the report is in {write_page([read_run(folder)], folder / PAGE_NAME)}")
+    except LegroomError as error:
+        # The script has run: its exit code is worth more than this.
+        say(str(error), colour="31")
+
+
+def _check_folder(path: Path | None) -> None:
+    if path is not None and path.exists() and not path.is_dir():
+        raise typer.BadParameter(
+            f"{path} is a file. Give a folder; it is made if it is not there.",
+            param_hint="--report",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
+from legroom.guard.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
@@ -57,6 +58,7 @@ class Session:
                     result = self._kept(method, model, call)()
                 finally:
                     self._report()
+                    sampler.tell()
                     emit("training_finished", method=method)
         finally:
             self._depth.value = 0

@@ -29,6 +29,7 @@ class Estimate(Record):
             workspace, input, other (what the allocator rounds up, metrics, constants).
         layers: Bytes by layer at the peak, the largest first.
         timeline: The bytes in use during one step: op and bytes, in order.
+        parts: The same bytes by what they are for, in the order of the breakdown.
         seconds: How long the estimate took.
         notes: What a reader should know, as why a better source could not be used.
     """
@@ -44,6 +45,7 @@ class Estimate(Record):
     breakdown: dict[str, int]
     layers: tuple[tuple[str, int], ...] = ()
     timeline: tuple[tuple[str, int], ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 

@@ -18,6 +18,7 @@ from legroom.core.events import Event
 from legroom.core.files import write_atomically
 from legroom.machine.kills import KernelKills
 from legroom.report.journal import Journal, read_journal
+from legroom.report.reading import RECORD_NAME
 from legroom.report.run import RunReport
 from legroom.report.terminal import say
 from legroom.supervise.deaths import Death, Restarts, read_death
@@ -39,6 +40,7 @@ def run_script(
     environment: Mapping[str, str] | None = None,
     exact: bool = False,
     json_path: Path | None = None,
+    report_folder: Path | None = None,
     place: PlaceOptions | None = None,
     snapshot_every: float = 60.0,
     max_restarts: int = 10,
@@ -53,6 +55,7 @@ def run_script(
         environment: Variables that the child has beside this process's.
         exact: As in ``legroom.guard``.
         json_path: Where the run's report goes as JSON.
+        report_folder: Where it is kept too, to make a page of; more is told for that.
         place: Where snapshots are kept.
         snapshot_every: Seconds between two of them.
         max_restarts: How often a script that memory killed is started again.
@@ -71,9 +74,11 @@ def run_script(
             folder=None if found.folder is None else str(found.folder.path),
             snapshot_every=snapshot_every,
             seed=found.seed,
+            report=report_folder is not None,
         )
         supervisor = _Supervisor(script, args, environment or {}, options, max_restarts)
         code = supervisor.run(goes_on=found.goes_on)
+        supervisor.note("run_ended", code=code)
         events = [] if found.journal is None else read_journal(found.journal)
         if code == 0 and found.folder is not None:
             found.folder.clear()
@@ -83,13 +88,21 @@ def run_script(
 
         print_table(report)
     if json_path is not None:
-        try:
-            write_atomically(json_path, report.to_json(indent=2).encode() + b"\n")
-        except OSError as error:
-            # The script has run: its exit code is worth more than this.
-            say(f"The report could not be written to {json_path}: {error}", colour="31")
+        _write(report, json_path)
+    if report_folder is not None:
+        with contextlib.suppress(OSError):  # said below
+            report_folder.mkdir(parents=True, exist_ok=True)
+        _write(report, report_folder / RECORD_NAME)
     _say_where(found, code)
     return code
+
+
+def _write(report: RunReport, path: Path) -> None:
+    try:
+        write_atomically(path, report.to_json(indent=2).encode() + b"\n")
+    except OSError as error:
+        # The script has run: its exit code is worth more than this.
+        say(f"The report could not be written to {path}: {error}", colour="31")
 
 
 class _Supervisor:
@@ -118,7 +131,10 @@ class _Supervisor:
     def run(self, *, goes_on: bool) -> int:
         """Run until the script has ended, or has died of something that can't be helped."""
         if goes_on:
-            self._note("restart", "")
+            self.note("restart", "")
+        else:
+            arguments = list(self._args)
+            self.note("run_started", script=str(self._script), arguments=arguments)
         while True:
             told = self._told()
             errors_start = _offset(2)
@@ -151,7 +167,7 @@ class _Supervisor:
         how = f"with slices of less than {smaller}" if smaller else "with less read ahead"
         text = f"the script died of memory: {death.why}. It is started again {how}"
         say(text, colour="33")
-        self._note("restart", text, slice_size=death.slice_size, signal=-death.code)
+        self.note("restart", text, slice_size=death.slice_size, signal=-death.code)
         self._rewind_input()
         return True
 
@@ -173,7 +189,8 @@ class _Supervisor:
     def _told(self) -> int:
         return len(self._events())
 
-    def _note(self, name: str, text: str, **data: object) -> None:
+    def note(self, name: str, text: str = "", **data: object) -> None:
+        """Write an event of the supervisor's own into the journal."""
         if self._options.journal is not None:
             with contextlib.suppress(OSError):
                 journal = Journal(self._options.journal)
