@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
-    from legroom.core.findings import Finding
     from legroom.core.released import Released
     from legroom.doctor.check import check
     from legroom.doctor.isolated import isolated
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
+    from legroom.report import Finding
     from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
 
@@ -80,7 +80,7 @@ _HOMES = {
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "UnsupportedModel": "legroom.core.errors",
-    "Finding": "legroom.core.findings",
+    "Finding": "legroom.report",
     "check": "legroom.doctor.check",
     "estimate": "legroom.predict.show",
     "explain": "legroom.predict.explain",

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from legroom.core.records import Record
+from legroom.core.records import Record, Shown
 
-__all__ = ["Finding", "ranked"]
+__all__ = ["Finding", "Findings", "ranked"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,12 @@ class Finding(Record):
         return self.severity == "warning"
 
 
-def ranked(findings: Iterable[Finding]) -> list[Finding]:
+class Findings(Shown, list[Finding]):
+    """A list of findings that shows itself."""
+
+
+def ranked(findings: Iterable[Finding]) -> Findings:
     """Findings in the order in which they matter: warnings first, then by bytes."""
-    return sorted(
-        findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id)
+    return Findings(
+        sorted(findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id))
     )
