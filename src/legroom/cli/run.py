@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -113,6 +114,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    view: Annotated[
+        bool,
+        typer.Option(
+            "--view",
+            help="Show memory against its limit, slices and events in a panel below the script's "
+            "output. Only in a terminal.",
+        ),
+    ] = False,
 ) -> None:
     """Run a training script so that running out of memory does not end it.
 
@@ -148,17 +157,24 @@ def run(
     from legroom.supervise.run import run_script
     from legroom.supervise.signals import die_by
 
-    code = run_script(
-        script,
-        args or [],
-        environment=environment,
-        exact=exact,
-        json_path=json,
-        report_folder=report,
-        place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
-        snapshot_every=snapshot_every,
-        max_restarts=max_restarts,
-    )
+    with contextlib.ExitStack() as stack:
+        streams = None
+        if view:
+            from legroom.cli.view import viewing
+
+            streams = stack.enter_context(viewing(script))
+        code = run_script(
+            script,
+            args or [],
+            environment=environment,
+            exact=exact,
+            json_path=json,
+            report_folder=report,
+            place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
+            snapshot_every=snapshot_every,
+            max_restarts=max_restarts,
+            streams=streams,
+        )
     if report is not None:
         _write_page(report)
     raise typer.Exit(code if code >= 0 else die_by(-code))

@@ -18,7 +18,7 @@ __all__ = ["bar", "card", "findings_html", "rows_html", "run_html"]
 
 _MOST_LINES = 8
 _CELL = "text-align:left;padding:2px 14px 2px 0;vertical-align:top;border:0"
-_NUMBER = "text-align:right;padding:2px 14px 2px 0;white-space:nowrap;border:0"
+_NUMBER = "text-align:right;padding:2px 14px 2px 0;vertical-align:top;white-space:nowrap;border:0"
 
 
 def card(title: str, *parts: str) -> str:

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from legroom.core.events import Event
@@ -26,11 +26,26 @@ from legroom.supervise.options import ChildOptions
 from legroom.supervise.place import Place, PlaceOptions, place_of_run
 from legroom.supervise.process import run_child
 
-__all__ = ["run_script"]
+__all__ = ["Streams", "run_script"]
 
 # A loop written by hand has no start and no end that anyone could see.
 _SIGNS_OF_TRAINING = frozenset({"training_started", "plan", "oom", "progress", "cannot_fit"})
 _LAST_LINES = 2**14  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Streams:
+    """Where a live view has the child write, and what it is told.
+
+    Attributes:
+        stdout: A file descriptor for the child's output; None for this process's own.
+        stderr: The same for its errors.
+        follow: Called with the journal's file, before the child starts.
+    """
+
+    stdout: int | None
+    stderr: int | None
+    follow: Callable[[Path], None]
 
 
 def run_script(
@@ -44,6 +59,7 @@ def run_script(
     place: PlaceOptions | None = None,
     snapshot_every: float = 60.0,
     max_restarts: int = 10,
+    streams: Streams | None = None,
 ) -> int:
     """Run a script in a guarded child process, resume it where memory kills it, and report.
 
@@ -59,6 +75,7 @@ def run_script(
         place: Where snapshots are kept.
         snapshot_every: Seconds between two of them.
         max_restarts: How often a script that memory killed is started again.
+        streams: Where its output goes, if not to this process's own.
 
     Returns:
         The script's exit code, or the negative number of the signal it died by.
@@ -76,7 +93,9 @@ def run_script(
             seed=found.seed,
             report=report_folder is not None,
         )
-        supervisor = _Supervisor(script, args, environment or {}, options, max_restarts)
+        if streams is not None and found.journal is not None:
+            streams.follow(found.journal)
+        supervisor = _Supervisor(script, args, environment or {}, options, max_restarts, streams)
         code = supervisor.run(goes_on=found.goes_on)
         supervisor.note("run_ended", code=code)
         events = [] if found.journal is None else read_journal(found.journal)
@@ -115,6 +134,7 @@ class _Supervisor:
         environment: Mapping[str, str],
         options: ChildOptions,
         max_restarts: int,
+        streams: Streams | None = None,
     ) -> None:
         self._script = script
         self._args = args
@@ -125,6 +145,7 @@ class _Supervisor:
             **environment,
         }
         self._options = options
+        self._streams = streams
         self._restarts = Restarts(max_restarts)
         self._input_start = _offset(0)
 
@@ -147,6 +168,8 @@ class _Supervisor:
                     self._options, barred=self._restarts.plan(), lean=self._restarts.lean
                 ),
                 every_second=kills.look,
+                stdout=None if self._streams is None else self._streams.stdout,
+                stderr=None if self._streams is None else self._streams.stderr,
             )
             events = self._events()[told:]
             death = read_death(
