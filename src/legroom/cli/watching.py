@@ -21,10 +21,10 @@ _USAGE, _NOT_FOUND, _NOT_EXECUTABLE = 2, 127, 126
 _LINE_EVERY = 5.0
 _MOST_READINGS = 4000
 
-Show = Callable[[TreeReading], None]
+_Show = Callable[[TreeReading], None]
 
 
-def watch_process(pid: int, every: float, show: Show | None) -> int:
+def watch_process(pid: int, every: float, show: _Show | None) -> int:
     """Watch a process that runs already.
 
     Returns:
@@ -47,7 +47,7 @@ def watch_process(pid: int, every: float, show: Show | None) -> int:
     return 0
 
 
-def watch_command(command: Sequence[str], every: float, show: Show | None) -> int:
+def watch_command(command: Sequence[str], every: float, show: _Show | None) -> int:
     """Start a command and watch it to its end.
 
     Returns:
@@ -87,7 +87,7 @@ def watch_command(command: Sequence[str], every: float, show: Show | None) -> in
 class _Watching:
     """Shows readings as they come, and what was the most in the end."""
 
-    def __init__(self, title: str, show: Show | None) -> None:
+    def __init__(self, title: str, show: _Show | None) -> None:
         self._title = title
         self._show = show
         self._draws = show is None and can_draw()
