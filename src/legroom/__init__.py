@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from legroom.doctor.release import release
     from legroom.doctor.watch import watch
     from legroom.guard import fit, guard, install, limit, resumable, step
+    from legroom.guard.tensorboard import TensorBoard
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
@@ -48,6 +49,7 @@ __all__ = [
     "Released",
     "RunReport",
     "SnapshotError",
+    "TensorBoard",
     "UnsupportedModel",
     "__version__",
     "check",
@@ -79,6 +81,7 @@ _HOMES = {
     "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
+    "TensorBoard": "legroom.guard.tensorboard",
     "UnsupportedModel": "legroom.core.errors",
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",

@@ -122,6 +122,15 @@ def run(
             "output. Only in a terminal.",
         ),
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer Prometheus on this port while the script runs: 9464, for this machine "
+            "only, or 0.0.0.0:9464.",
+            metavar="[ADDRESS:]PORT",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a training script so that running out of memory does not end it.
 
@@ -158,11 +167,17 @@ def run(
     from legroom.supervise.signals import die_by
 
     with contextlib.ExitStack() as stack:
-        streams = None
+        streams, followers = None, []
+        if metrics is not None:
+            from legroom.cli.metrics import serving
+
+            followers.append(stack.enter_context(serving(metrics)).follow)
         if view:
             from legroom.cli.view import viewing
 
-            streams = stack.enter_context(viewing(script))
+            shown = stack.enter_context(viewing(script))
+            streams = shown.streams
+            followers.append(shown.follow)
         code = run_script(
             script,
             args or [],
@@ -174,6 +189,7 @@ def run(
             snapshot_every=snapshot_every,
             max_restarts=max_restarts,
             streams=streams,
+            followers=followers,
         )
     if report is not None:
         _write_page(report)

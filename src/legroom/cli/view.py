@@ -12,27 +12,39 @@ from legroom.report.journal import JournalTail
 from legroom.report.panel import LivePanel, RunState
 from legroom.supervise.run import Streams
 
-__all__ = ["viewing"]
+__all__ = ["View", "viewing"]
+
+
+class View:
+    """The panel of a run, made from its journal.
+
+    Attributes:
+        streams: Where the script's output goes meanwhile.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._state = RunState(title)
+        self._tail: JournalTail | None = None
+        self.streams = Streams()
+
+    def follow(self, journal: Path) -> None:
+        """Read from this journal."""
+        self._tail = JournalTail(journal)
+
+    def panel(self) -> LivePanel:
+        """The panel now."""
+        for event in self._tail.new_events() if self._tail is not None else ():
+            self._state(event)
+        return self._state.panel(time.time())
 
 
 @contextlib.contextmanager
-def viewing(script: Path) -> Iterator[Streams | None]:
-    """Show a run's panel while the context lasts; None where there is no terminal to show it in."""
+def viewing(script: Path) -> Iterator[View]:
+    """Show a run's panel while the context lasts, where there is a terminal to show it in."""
+    view = View(f"legroom run {script.name}")
     if not can_draw():
-        yield None
+        yield view
         return
-    state = RunState(f"legroom run {script.name}")
-    tail: JournalTail | None = None
-
-    def follow(journal: Path) -> None:
-        nonlocal tail
-        tail = JournalTail(journal)
-
-    def panel() -> LivePanel:
-        if tail is not None:
-            for event in tail.new_events():
-                state(event)
-        return state.panel(time.time())
-
-    with Screen(panel) as screen:
-        yield Streams(screen.stdout, screen.stderr, follow)
+    with Screen(view.panel) as screen:
+        view.streams = Streams(screen.stdout, screen.stderr)
+        yield view

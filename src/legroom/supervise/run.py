@@ -35,17 +35,15 @@ _LAST_LINES = 2**14  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Streams:
-    """Where a live view has the child write, and what it is told.
+    """Where a live view has the child write.
 
     Attributes:
         stdout: A file descriptor for the child's output; None for this process's own.
         stderr: The same for its errors.
-        follow: Called with the journal's file, before the child starts.
     """
 
-    stdout: int | None
-    stderr: int | None
-    follow: Callable[[Path], None]
+    stdout: int | None = None
+    stderr: int | None = None
 
 
 def run_script(
@@ -60,6 +58,7 @@ def run_script(
     snapshot_every: float = 60.0,
     max_restarts: int = 10,
     streams: Streams | None = None,
+    followers: Sequence[Callable[[Path], None]] = (),
 ) -> int:
     """Run a script in a guarded child process, resume it where memory kills it, and report.
 
@@ -76,6 +75,7 @@ def run_script(
         snapshot_every: Seconds between two of them.
         max_restarts: How often a script that memory killed is started again.
         streams: Where its output goes, if not to this process's own.
+        followers: Called with the journal's file before the child starts.
 
     Returns:
         The script's exit code, or the negative number of the signal it died by.
@@ -93,9 +93,12 @@ def run_script(
             seed=found.seed,
             report=report_folder is not None,
         )
-        if streams is not None and found.journal is not None:
-            streams.follow(found.journal)
-        supervisor = _Supervisor(script, args, environment or {}, options, max_restarts, streams)
+        if found.journal is not None:
+            for follow in followers:
+                follow(found.journal)
+        supervisor = _Supervisor(
+            script, args, environment or {}, options, max_restarts, streams or Streams()
+        )
         code = supervisor.run(goes_on=found.goes_on)
         supervisor.note("run_ended", code=code)
         events = [] if found.journal is None else read_journal(found.journal)
@@ -134,7 +137,7 @@ class _Supervisor:
         environment: Mapping[str, str],
         options: ChildOptions,
         max_restarts: int,
-        streams: Streams | None = None,
+        streams: Streams,
     ) -> None:
         self._script = script
         self._args = args
@@ -168,8 +171,8 @@ class _Supervisor:
                     self._options, barred=self._restarts.plan(), lean=self._restarts.lean
                 ),
                 every_second=kills.look,
-                stdout=None if self._streams is None else self._streams.stdout,
-                stderr=None if self._streams is None else self._streams.stderr,
+                stdout=self._streams.stdout,
+                stderr=self._streams.stderr,
             )
             events = self._events()[told:]
             death = read_death(
