@@ -42,6 +42,15 @@ def report(
             show_default=False,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the run's memory and events as a trace too, for ui.perfetto.dev or "
+            "chrome://tracing.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what the runs did as one JSON document.")
     ] = False,
@@ -61,6 +70,8 @@ def report(
 
     `legroom report before after -o comparison.html`
 
+    `legroom report out --trace trace.json`
+
     **Exit code**: 0 if the page was written, 1 if there is no run to be read.
     """  # fmt: skip
     import json
@@ -72,6 +83,10 @@ def report(
         beside = runs[0].source.parent / PAGE_NAME
         output = beside if len(runs) == 1 else Path(_COMPARISON_NAME)
     written = write_page(runs, output)
+    if trace is not None:
+        from legroom.report.chrometrace import chrome_trace
+
+        _write(chrome_trace(runs[0].report, runs[0].name).encode(), trace, "--trace")
     if as_json:
         document = {
             "kind": "Report",
@@ -90,21 +105,26 @@ def write_page(runs: Sequence[KeptRun], path: Path) -> Path:
     Raises:
         LegroomError: If it can't be written.
     """
-    from legroom.core.errors import LegroomError
-    from legroom.core.files import write_atomically
     from legroom.doctor.pipelines import check_stages
     from legroom.report.page import make_page, read_for_page
 
     page = make_page([read_for_page(kept, check_stages) for kept in runs]).encode()
+    _write(page, path, "--output")
+    return path
+
+
+def _write(data: bytes, path: Path, option: str) -> None:
+    from legroom.core.errors import LegroomError
+    from legroom.core.files import write_atomically
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, page)
+        write_atomically(path, data)
     except OSError as error:
         raise LegroomError(
-            f"The page could not be written to {path} ({error.strerror or error}). Give another "
-            "place with --output."
+            f"{path} could not be written ({error.strerror or error}). Give another place with "
+            f"{option}."
         ) from error
-    return path
 
 
 def _place(run: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from legroom.core.records import Record
 
@@ -52,3 +53,16 @@ class Estimate(Record):
     def fits(self, budget_bytes: int) -> bool:
         """Whether it should fit into a budget, error bar and all."""
         return max(self.high_bytes, self.first_step_bytes) <= budget_bytes
+
+    def plot(self, budget_bytes: int | None = None) -> Any:
+        """The memory of the step as a figure of matplotlib's; ``.savefig("step.pdf")`` keeps it.
+
+        Args:
+            budget_bytes: A limit to draw beside it.
+
+        Raises:
+            LegroomError: If matplotlib is not installed.
+        """
+        from legroom.predict.plot import plot_estimate
+
+        return plot_estimate(self, budget_bytes)
