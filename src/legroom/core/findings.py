@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from legroom.core.records import Record, Shown
 
-__all__ = ["Finding", "Findings", "ranked"]
+__all__ = ["Finding", "Findings", "counted", "ranked"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,3 +52,12 @@ def ranked(findings: Iterable[Finding]) -> Findings:
     return Findings(
         sorted(findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id))
     )
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many there are, in words: `2 findings and 1 note`."""
+    warnings = sum(finding.is_warning for finding in findings)
+    notes = len(findings) - warnings
+    words = [f"{warnings} finding{'s' * (warnings != 1)}"] if warnings else []
+    words += [f"{notes} note{'s' * (notes != 1)}"] if notes else []
+    return " and ".join(words) or "nothing found"

@@ -61,7 +61,10 @@ class Shown:
         from rich.console import Console
 
         text = io.StringIO()
-        console = Console(file=text, width=_WIDEST, highlight=False, color_system=None)
+        # Not as in a notebook: there rich would show it by itself, beside what is returned here.
+        console = Console(
+            file=text, width=_WIDEST, highlight=False, color_system=None, force_jupyter=False
+        )
         console.print(shown)
         return text.getvalue().rstrip()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from legroom.core.findings import Finding
+from legroom.core.findings import Finding, counted
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.run import RunReport
 
@@ -89,8 +89,6 @@ def run_html(report: RunReport) -> str:
 
 def findings_html(findings: Sequence[Finding]) -> str:
     """Findings, what matters most first."""
-    if not findings:
-        return card("legroom: nothing found")
     parts = []
     for found in findings:
         size = f": {format_bytes(found.bytes)}" if found.bytes else ""
@@ -99,6 +97,5 @@ def findings_html(findings: Sequence[Finding]) -> str:
         fix = f"<br><b>Fix:</b> {escape(found.fix)}" if found.fix else ""
         head = escape(f"{found.id} {found.title}{size}{each}")
         parts.append(f"<li><b>{head}</b>{place}<br>{escape(found.text)}{fix}</li>")
-    count = len(findings)
-    title = f"legroom: {count} finding{'s' * (count != 1)}"
-    return card(title, f"<ul>{''.join(parts)}</ul>")
+    title = f"legroom: {counted(findings)}"
+    return card(title, f"<ul>{''.join(parts)}</ul>" if parts else "")

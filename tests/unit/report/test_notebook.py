@@ -101,3 +101,13 @@ def test_findings_stay_a_list() -> None:
     found: Any = ranked([FINDING])
     assert found == [FINDING]
     assert isinstance(found, list)
+
+
+def test_in_a_notebook_nothing_is_shown_beside_what_is_returned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """rich shows things by itself where it thinks that it is in a notebook."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("shown by rich"))
+    assert "LR109" in FINDING._repr_mimebundle_()["text/plain"]
+    assert capsys.readouterr().out == ""
