@@ -18,7 +18,7 @@ CONTEXT_SETTINGS = {
 }
 _COLUMNS = (
     "at", "processes", "host_bytes", "host_limit_bytes", "cgroup_bytes", "gpu_bytes",
-    "gpu_total_bytes",
+    "gpu_used_bytes", "gpu_total_bytes",
 )  # fmt: skip
 
 

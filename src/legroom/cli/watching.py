@@ -101,7 +101,8 @@ class _Watching:
     def __call__(self, reading: TreeReading) -> None:
         """Take a reading in."""
         self._most = max(self._most, reading.host_bytes)
-        self._gpu = max(self._gpu, reading.gpu_bytes or 0)
+        used = reading.gpu_used_bytes if reading.gpu_bytes is None else reading.gpu_bytes
+        self._gpu = max(self._gpu, used or 0)
         if self._show is not None:
             self._show(reading)
             return
@@ -138,8 +139,11 @@ class _Watching:
             f"of {format_bytes(reading.host_limit_bytes)}"
         ]
         if reading.gpu_total_bytes is not None:
-            used = "?" if reading.gpu_bytes is None else format_bytes(reading.gpu_bytes)
-            parts.append(f"GPU {used} of {format_bytes(reading.gpu_total_bytes)}")
+            # Where it can't be told whose it is, what is in use by all stands for it.
+            known = reading.gpu_bytes is not None
+            used = format_bytes((reading.gpu_bytes if known else reading.gpu_used_bytes) or 0)
+            total = format_bytes(reading.gpu_total_bytes)
+            parts.append(f"GPU {used} of {total}{'' if known else ' (by all)'}")
         if reading.processes > 1:
             parts.append(f"{reading.processes} processes")
         parts.append(format_seconds(time.monotonic() - self._began))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from legroom.machine.cgroup import read_cgroup
 from legroom.machine.gpu import Gpu, list_gpus
 from legroom.machine.host import read_host
 
-__all__ = ["TreeReading", "TreeWatch"]
+__all__ = ["TreeReading", "TreeWatch", "held_by"]
 
 # Asking the driver takes longer than all the rest.
 _GPUS_EVERY = 1.0
@@ -29,8 +30,10 @@ class TreeReading(Record):
         host_bytes: Their main memory; what they share counts once where the kernel tells.
         host_limit_bytes: What their cgroup, or the host, allows at most.
         cgroup_bytes: What their cgroup uses, file caches included; None where there is none.
-        gpu_bytes: What they hold of GPUs; None where there is no GPU, or the driver does not tell.
-        gpu_total_bytes: The memory of all GPUs that are visible.
+        gpu_bytes: What they hold of GPUs; None where there is no GPU, or the driver does not tell
+            whose it is: in a container it often names processes by numbers of the host's.
+        gpu_used_bytes: What is in use of all GPUs that are visible, whoever holds it.
+        gpu_total_bytes: The memory of all of them.
     """
 
     at: float
@@ -39,6 +42,7 @@ class TreeReading(Record):
     host_limit_bytes: int
     cgroup_bytes: int | None = None
     gpu_bytes: int | None = None
+    gpu_used_bytes: int | None = None
     gpu_total_bytes: int | None = None
 
 
@@ -75,15 +79,16 @@ class TreeWatch:
         limit = read_host().total_bytes
         if cgroup is not None and cgroup.limit_bytes is not None:
             limit = min(limit, cgroup.limit_bytes)
-        gpu, gpu_total = self._gpu(set(sizes))
+        gpus = self._read_gpus()
         return TreeReading(
             at=time.time(),
             processes=len(sizes),
             host_bytes=sum(sizes.values()),
             host_limit_bytes=limit,
             cgroup_bytes=None if cgroup is None else cgroup.used_bytes,
-            gpu_bytes=gpu,
-            gpu_total_bytes=gpu_total,
+            gpu_bytes=held_by(gpus, set(sizes)),
+            gpu_used_bytes=sum(one.total_bytes - one.free_bytes for one in gpus) if gpus else None,
+            gpu_total_bytes=sum(one.total_bytes for one in gpus) if gpus else None,
         )
 
     def _size(self, process: Any) -> int | None:
@@ -97,14 +102,19 @@ class TreeWatch:
         except self._psutil.Error:
             return None
 
-    def _gpu(self, pids: set[int]) -> tuple[int | None, int | None]:
+    def _read_gpus(self) -> list[Gpu]:
         now = time.monotonic()
         if now - self._gpus_read >= _GPUS_EVERY:
             self._gpus, self._gpus_read = list_gpus(), now
-        if not self._gpus:
-            return None, None
-        held = [
-            holder.used_bytes for gpu in self._gpus for holder in gpu.holders if holder.pid in pids
-        ]
-        used = None if any(size is None for size in held) else sum(size or 0 for size in held)
-        return used, sum(gpu.total_bytes for gpu in self._gpus)
+        return self._gpus
+
+
+def held_by(gpus: Sequence[Gpu], pids: Container[int]) -> int | None:
+    """What processes hold of GPUs; None where that can't be told."""
+    holders = [holder for gpu in gpus for holder in gpu.holders]
+    mine = [holder.used_bytes for holder in holders if holder.pid in pids]
+    # One without a name is not to be seen from here, and may be any of them under another number.
+    strangers = any(not holder.name for holder in holders if holder.pid not in pids)
+    if not gpus or strangers or any(size is None for size in mine):
+        return None
+    return sum(size or 0 for size in mine)
