@@ -47,7 +47,7 @@ def panel_lines(panel: LivePanel, columns: int, rows: int, *, plain: bool = Fals
     Args:
         panel: What to draw.
         columns: The terminal's width.
-        rows: The terminal's height; half of it is left to the script.
+        rows: The terminal's height; some of it is left to the script.
         plain: Use ASCII only.
     """
     width = min(_WIDEST, columns - 1)
@@ -56,7 +56,7 @@ def panel_lines(panel: LivePanel, columns: int, rows: int, *, plain: bool = Fals
     edge = "-" if plain else "─"
     lines = [f"{edge * 2} {clean_line(panel.title)} "[:width].ljust(width, edge)]
     words = [*panel.facts, *panel.said]
-    height = min(8, rows // 2 - len(words) - 2)
+    height = min(8, rows * 3 // 5 - len(words) - 2)
     if height >= 3 and panel.values:
         top = _top(panel)
         limit = panel.limit if panel.limit is not None and panel.limit <= top else None
@@ -88,6 +88,22 @@ def _top(panel: LivePanel) -> float:
     return float(math.ceil(highest * 1.05 / unit) * unit)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Epoch:
+    """An epoch that runs: its number, how many there are, its steps, and those done before it."""
+
+    number: int
+    epochs: int
+    steps: int | None
+    before: int
+
+    def steps_left(self, done: int) -> int | None:
+        """How many steps are left until the last epoch's end, if that is known."""
+        if self.steps is None:
+            return None
+        return max(0, (self.epochs - self.number) * self.steps - (done - self.before))
+
+
 class RunState:
     """A run as far as its events have told; a listener that makes the panel."""
 
@@ -99,6 +115,7 @@ class RunState:
         self._said: deque[str] = deque(maxlen=_LAST_EVENTS)
         self._latest: dict[str, Any] = {}
         self._started: float | None = None
+        self._epoch: _Epoch | None = None
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
@@ -114,8 +131,11 @@ class RunState:
             self._latest.update(batch=data["batch_size"], size=data["slice_size"])
         elif event.name == "oom":
             self._latest["ooms"] = self._latest.get("ooms", 0) + 1
+        elif event.name == "epoch":
+            self._begin_epoch(data)
         elif event.name == "restart":
             self._counts.clear()
+            self._epoch = None
         for key in ("budget_bytes", "peak_bytes", "batch_size"):
             if data.get(key) is not None:
                 before = self._latest.get(key, 0) if key != "budget_bytes" else 0
@@ -124,11 +144,19 @@ class RunState:
             since = format_seconds(event.at - self._started)
             self._said.append(f"{since:>10}  {event.text}")
 
+    def _begin_epoch(self, data: dict[str, Any]) -> None:
+        number, before, last = int(data["epoch"]), int(data.get("steps_done") or 0), self._epoch
+        steps = data.get("steps")
+        if steps is None and last is not None and number == last.number + 1:
+            steps = before - last.before  # Keras did not know, but now it was counted
+        epochs = int(data.get("epochs") or number + 1)
+        self._epoch = _Epoch(number, epochs, steps or None, before)
+
     def panel(self, now: float) -> LivePanel:
         """The panel as it is now."""
         values = [size for _, size in self._device] or list(self._host)
         device = bool(self._device)
-        facts = [self._memory(device), self._pace(now)]
+        facts = [line for line in (self._memory(device), self._plan(), self._pace(now)) if line]
         limit = self._latest.get("budget_bytes") if device else None
         return LivePanel(self._title, values, limit, facts, list(self._said))
 
@@ -145,7 +173,7 @@ class RunState:
         parts.append(f"process {format_bytes(self._host[-1])}")
         return " | ".join(parts)
 
-    def _pace(self, now: float) -> str:
+    def _plan(self) -> str:
         batch = self._latest.get("batch") or self._latest.get("batch_size")
         size, ooms = self._latest.get("size"), self._latest.get("ooms", 0)
         parts = []
@@ -153,17 +181,24 @@ class RunState:
             whole = size is None or size >= batch
             how = "whole" if whole else f"as {-(-batch // (size or 1))} slices of {size}"
             parts.append(f"batch {batch} {how}")
+        if ooms:
+            parts.append(f"ran out {'once' if ooms == 1 else f'{ooms} times'}")
+        return " | ".join(parts)
+
+    def _pace(self, now: float) -> str:
+        parts = []
         if len(self._counts) > 1:
             (began, steps, samples), (at, steps_now, samples_now) = (
                 self._counts[0],
                 self._counts[-1],
             )
             if at > began and steps_now > steps:
-                rate = (samples_now - samples) / (at - began)
-                parts.append(f"{(steps_now - steps) / (at - began):.3g} steps/s")
-                parts.append(f"{rate:.3g} samples/s")
-        if ooms:
-            parts.append(f"ran out {'once' if ooms == 1 else f'{ooms} times'}")
+                pace = (steps_now - steps) / (at - began)
+                parts.append(f"{pace:.3g} steps/s")
+                parts.append(f"{(samples_now - samples) / (at - began):.3g} samples/s")
+                left = None if self._epoch is None else self._epoch.steps_left(steps_now)
+                if left is not None:
+                    parts.append(f"{format_seconds(left / pace)} left")
         if self._started is not None:
-            parts.append(format_seconds(max(0.0, now - self._started)))
+            parts.append(f"{format_seconds(max(0.0, now - self._started))} so far")
         return " | ".join(parts)
