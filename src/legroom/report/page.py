@@ -24,7 +24,7 @@ from legroom.core.units import format_bytes, format_seconds
 from legroom.report.course import Course, read_course
 from legroom.report.foreseen import PARTS, Foreseen, read_foreseen
 from legroom.report.reading import KeptRun
-from legroom.report.story import Figure, figures, outcome, story
+from legroom.report.story import Figure, figures, format_count, outcome, story
 
 __all__ = ["RunOnPage", "make_page", "read_for_page"]
 
@@ -184,6 +184,7 @@ def _template() -> Any:
     )
     environment.filters["bytes"] = lambda size: "unknown" if size is None else format_bytes(size)
     environment.filters["seconds"] = format_seconds
+    environment.filters["count"] = format_count
     environment.filters["moment"] = lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     return environment.from_string(_text("page.html"))
 

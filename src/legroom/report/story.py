@@ -10,7 +10,7 @@ from legroom.report.course import Course
 from legroom.report.foreseen import Foreseen
 from legroom.report.run import RunReport
 
-__all__ = ["Figure", "figures", "outcome", "story"]
+__all__ = ["Figure", "figures", "format_count", "outcome", "story"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _memory(report: RunReport) -> str:
 
 
 def _held(report: RunReport, foreseen: Foreseen) -> str:
-    seen = f"{report.samples_seen:,}".replace(",", " ")
+    seen = format_count(report.samples_seen)
     lost = "none was lost" if not report.samples_lost else f"{report.samples_lost} were lost"
     estimate = foreseen.estimate
     if estimate is None:
@@ -127,6 +127,11 @@ def figures(report: RunReport, course: Course) -> list[Figure]:
     ]  # fmt: skip
 
 
+def format_count(value: int) -> str:
+    """A number with its thousands set apart, and not broken over lines."""
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
 def _most(values: tuple[int | None, ...]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
@@ -136,8 +141,7 @@ def _bytes(key: str, label: str, value: int | None) -> Figure:
 
 
 def _count(key: str, label: str, value: int | None) -> Figure:
-    shown = "unknown" if value is None else f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
-    return Figure(key, label, value, shown)
+    return Figure(key, label, value, "unknown" if value is None else format_count(value))
 
 
 def _signal(number: int) -> str:

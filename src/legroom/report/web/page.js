@@ -95,8 +95,11 @@
   function height(run, at) {
     let place = 0;
     while (place + 1 < run.seconds.length && run.seconds[place + 1] <= at) place++;
-    const value = run.device[place] === null ? run.host[place] : run.device[place];
-    return value === null || value === undefined ? 0 : value;
+    for (; place >= 0; place--) {  // where a process had just ended, the last that was known
+      const value = run.device[place] === null ? run.host[place] : run.device[place];
+      if (value !== null && value !== undefined) return value;
+    }
+    return 0;
   }
   function most(values) { return values.reduce((high, value) => Math.max(high, value || 0), 0); }
 
@@ -122,7 +125,8 @@
         const marks = run.happenings.filter(([, name]) => name === kind)
           .map(([at, , text]) => ({ value: [at / unit, height(run, at)], text: text }));
         if (marks.length) series.push({ name: label, type: "scatter", data: marks, symbol: symbol,
-          symbolSize: kind === "snapshot_taken" || kind === "run_ended" ? 8 : 13, z: 5,
+          symbolSize: { snapshot_taken: 8, run_ended: 8, oom: 16 }[kind] || 13,
+          z: kind === "oom" || kind === "cannot_fit" ? 8 : 5,
           itemStyle: { color: colour, borderColor: look.paper, borderWidth: 1 } });
       }
       const { x, y } = axes(look, "time (" + unitName + ")", narrow);
