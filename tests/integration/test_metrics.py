@@ -69,6 +69,9 @@ TRAINS = """
     history = model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[
         legroom.TensorBoard("logs"), keras.callbacks.CSVLogger("log.csv")])
     print(json.dumps(history.history))
+    own = keras.callbacks.TensorBoard("own")
+    plain = model.fit(x, y, batch_size=32, verbose=0, callbacks=[own])
+    assert set(plain.history) == {"loss"}, plain.history
 """
 
 
@@ -76,7 +79,7 @@ def test_tensorboard_history_and_csv_have_it(place: Place) -> None:
     place.write(TRAINS)
     done = place.legroom("run", "--memory", "40MiB", "script.py")
     assert done.returncode == 0, done.stderr
-    history: dict[str, list[Any]] = json.loads(done.stdout.splitlines()[-1])
+    history: dict[str, list[Any]] = json.loads(done.stdout.splitlines()[0])
     assert set(history) == {"loss", "memory_peak_mb", "memory_slices", "memory_ooms"}
     assert all(5 < peak <= 42 for peak in history["memory_peak_mb"])
     with open(place.folder / "log.csv") as file:
@@ -88,3 +91,6 @@ def test_tensorboard_history_and_csv_have_it(place: Place) -> None:
     assert max(peaks) == pytest.approx(history["memory_peak_mb"][-1], rel=1e-6)
     assert len(found.Tags()["images"]) == 1
     assert found.Scalars("legroom/slices")[-1].value == history["memory_slices"][-1]
+    beside = EventAccumulator(str(place.folder / "own" / "legroom"))
+    beside.Reload()
+    assert beside.Scalars("memory/device_peak_MB")[-1].value > 5

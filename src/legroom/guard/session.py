@@ -52,7 +52,7 @@ class Session:
         events: list[Event] = []
         self._depth.value = 1
         try:
-            with terminal(), listening(events.append):
+            with terminal(), listening(events.append), _tensorboard(method, call):
                 emit("training_started", method=method)
                 try:
                     result = self._kept(method, model, call)()
@@ -136,6 +136,14 @@ def terminal() -> contextlib.AbstractContextManager[None]:
     from legroom.report.terminal import LiveLines
 
     return contextlib.nullcontext() if has_listener(LiveLines) else listening(LiveLines())
+
+
+def _tensorboard(method: str, call: Any) -> contextlib.AbstractContextManager[None]:
+    if method != "fit":
+        return contextlib.nullcontext()
+    from legroom.guard.tensorboard import beside_keras
+
+    return beside_keras(call)
 
 
 def _show(report: RunReport) -> None:

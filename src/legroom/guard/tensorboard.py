@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from legroom.core.events import listening
 from legroom.guard.sampling import sampler
 from legroom.report.tensorboard import TensorBoardLog
 
-__all__ = ["MEMORY_LOGS", "TensorBoard"]
+__all__ = ["MEMORY_LOGS", "TensorBoard", "beside_keras"]
 
+_FOLDER = "legroom"  # in TensorBoard's, so that Keras's own files stay apart
+_CALLBACKS = 6  # the place of `callbacks` among the arguments of `fit`, the model being the first
 # The same in every epoch: CSVLogger fixes its columns at the first.
 MEMORY_LOGS = ("memory_peak_mb", "memory_slices", "memory_ooms")
 
@@ -34,7 +38,7 @@ def TensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self._folder = os.path.join(os.fspath(log_dir), "legroom")
+            self._folder = os.path.join(os.fspath(log_dir), _FOLDER)
             self._log: TensorBoardLog | None = None
             self._listening = contextlib.ExitStack()
 
@@ -67,3 +71,25 @@ def TensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
                 self._log = None
 
     return MemoryTensorBoard()
+
+
+@contextlib.contextmanager
+def beside_keras(call: Any) -> Iterator[None]:
+    """Write for TensorBoard while a call of `fit` runs in which Keras's own callback does.
+
+    Args:
+        call: The call, with its arguments bound.
+    """
+    keras: Any = sys.modules.get("keras")
+    given = getattr(call, "args", ())[_CALLBACKS:]
+    callbacks = getattr(call, "keywords", {}).get("callbacks", given[0] if given else None)
+    listed = getattr(callbacks, "callbacks", callbacks)
+    with contextlib.ExitStack() as stack:
+        for callback in listed if isinstance(listed, (list, tuple)) and keras else ():
+            if isinstance(callback, keras.callbacks.TensorBoard):
+                # A folder that can't be written is Keras's to complain about.
+                with contextlib.suppress(OSError):
+                    log = TensorBoardLog(os.path.join(os.fspath(callback.log_dir), _FOLDER))
+                    stack.callback(log.close)
+                    stack.enter_context(listening(log))
+        yield
