@@ -100,7 +100,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(place: Place, terminals: Any,
 
 def test_a_terminal_that_changes_its_size_is_left_clean(place: Place, terminals: Any) -> None:
     place.write(SCRIPT)
-    terminal = terminals("run", "--view", "script.py", "30", columns=100, rows=30)
+    terminal = terminals("run", "--view", "script.py", "22", columns=100, rows=30)
     terminal.wait(lambda: seen(terminal))
     for columns, rows in ((60, 20), (90, 24)):
         terminal.resize(columns, rows)
