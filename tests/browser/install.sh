@@ -9,7 +9,7 @@ done
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "Installing Chromium for the tests of the report page (once) …"
     export DEBIAN_FRONTEND=noninteractive
-    install="apt-get install --quiet --yes --no-install-recommends chromium"
+    install="apt-get install --quiet --yes --no-install-recommends chromium fonts-dejavu-core"
     { $install || { apt-get update --quiet && $install; }; } >/dev/null 2>&1 && exit 0
 fi
 ls "${PLAYWRIGHT_BROWSERS_PATH:-$HOME/.cache/ms-playwright}"/chromium* >/dev/null 2>&1 && exit 0
