@@ -180,6 +180,15 @@ def test_nothing_sticks_out(
     assert (background == "rgb(21, 24, 28)") is dark
 
 
+def test_why_it_does_not_fit_is_told(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    words = f"It does not fit.\n  1.00 GB  {EVIL}\nWhat to change:\n  - {EVIL}"
+    told = [*events(), Event("cannot_fit", at=2e9, data={"data_text": words})]
+    shown = open_page(write(tmp_path, kept(tmp_path, told)))
+    assert shown.page.inner_text(".misfit") == words
+    assert "ended because it does not fit" in shown.page.inner_text(".badge")
+    assert shown.dialogs == []
+
+
 def test_two_runs_stand_side_by_side(tmp_path: Path, open_page: Callable[..., Any]) -> None:
     one, other = kept(tmp_path, events(50)), kept(tmp_path, events(30, at=2e9), "b")
     shown = open_page(write(tmp_path, one, other))

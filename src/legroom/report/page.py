@@ -48,6 +48,7 @@ class RunOnPage:
     foreseen: Foreseen
     slice_size: int | None = None
     peak: int | None = None
+    misfit: str = ""
 
     @property
     def planned_peak(self) -> int | None:
@@ -124,6 +125,10 @@ def read_for_page(
             foreseen=foreseen,
             slice_size=run.report.slice_size,
             peak=run.report.peak_bytes,
+            misfit=next(
+                (str(one.data.get("data_text", "")) for one in events if one.name == "cannot_fit"),
+                "",
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LegroomError(

@@ -44,7 +44,7 @@ def outcome(report: RunReport) -> tuple[str, str]:
         elif event.name == "cannot_fit":
             misfit = True
     if misfit:
-        return "bad", "did not fit"
+        return "bad", "ended because it does not fit"
     if not ended or code is None:
         return "open", "did not end: it was killed, or still runs"
     if code == 0:

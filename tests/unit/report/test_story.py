@@ -28,7 +28,8 @@ def event(name: str, after: float, text: str = "", /, **data: Any) -> Event:
         ([event("run_ended", 1, code=-99)], "bad", "was killed by signal 99"),
         ([event("run_ended", 1, code=-9), event("restart", 2)], "open",
          "did not end: it was killed, or still runs"),
-        ([event("cannot_fit", 1), event("run_ended", 2, code=3)], "bad", "did not fit"),
+        ([event("cannot_fit", 1), event("run_ended", 2, code=3)], "bad",
+         "ended because it does not fit"),
         ([event("training_started", 0), event("training_finished", 1)], "good", "finished"),
     ],
 )  # fmt: skip
