@@ -17,7 +17,7 @@ from typing import Any
 
 from legroom.core.events import emit
 
-__all__ = ["Sampler", "sampler"]
+__all__ = ["Sampler", "sampler", "seconds_between"]
 
 _LOOK_EVERY = 0.1
 _TELL_EVERY = 0.5
@@ -25,6 +25,11 @@ _TELL_EVERY = 0.5
 # logarithm.
 _SHARE = 1000
 _IDLE_AFTER = 60.0
+
+
+def seconds_between(elapsed: float) -> float:
+    """How far apart two samples are told, when so many seconds have passed."""
+    return max(_TELL_EVERY, elapsed / _SHARE)
 
 
 class Sampler:
@@ -100,7 +105,7 @@ class Sampler:
                 steps, worked = self.steps, now
             elif now - worked > _IDLE_AFTER:
                 return
-            if now - told >= max(_TELL_EVERY, (now - began) / _SHARE):
+            if now - told >= seconds_between(now - began):
                 told = now
                 self._emit(looked)
 
