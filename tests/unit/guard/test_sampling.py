@@ -6,8 +6,17 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from legroom.core.events import Event, listening
 from legroom.guard.sampling import Sampler, seconds_between
+from legroom.guard.sampling import sampler as shared
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """The sampler of this process may still run for the steps of other tests."""
+    shared.end()
 
 
 class Pool(SimpleNamespace):
