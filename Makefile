@@ -21,8 +21,9 @@ help:
 	@echo "make format     format and sort imports"
 	@echo "make clean      remove .venv and caches"
 
+# More workers than cores: much of the time TensorFlow waits before it says that memory ran out.
 test: lint browser
-	@$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)

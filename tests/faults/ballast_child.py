@@ -91,7 +91,31 @@ def weights():
     )
 
 
-MODELS = {f.__name__: f for f in (cnn, batchnorm, lstm, transformer, weights)}
+class Followed(keras.Sequential):
+    """A second set of weights follows the first, after the update."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.followers = [
+            self.add_weight(shape=w.shape, initializer="zeros", trainable=False)
+            for w in self.trainable_variables
+        ]
+
+    def train_step(self, data):
+        logs = super().train_step(data)
+        for mine, other in zip(self.followers, self.trainable_variables, strict=True):
+            mine.assign(0.9 * mine + 0.1 * tf.sqrt(tf.square(tf.sin(other)) + tf.square(other)))
+        return logs
+
+
+def followed():
+    """Memory runs out in what the step does after the update."""
+    return Followed(
+        [keras.Input((256,)), *[L.Dense(1400, activation="relu") for _ in range(4)], L.Dense(10)]
+    )
+
+
+MODELS = {f.__name__: f for f in (cnn, batchnorm, lstm, transformer, weights, followed)}
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.01, momentum=0.9),
     "adam": lambda: keras.optimizers.Adam(0.001),

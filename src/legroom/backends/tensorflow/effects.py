@@ -9,26 +9,19 @@ back (a seed that is drawn twice) is read before the step and put back after a f
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import gen_resource_variable_ops
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 __all__ = [
     "HostSnapshot",
     "Snapshot",
-    "WriteLog",
-    "current_log",
     "defer_writes",
-    "logging_writes",
     "touches",
-    "unlogged",
     "written_handles",
 ]
 
@@ -139,108 +132,6 @@ def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:
         op._add_control_input(barrier)
     early = [op for op in writes if op in needed]
     return barrier, written_handles(graph, among=early)
-
-
-@contextlib.contextmanager
-def logging_writes(log: WriteLog | None = None) -> Iterator[WriteLog]:
-    """Remember, in eager execution, what every variable held before its first write.
-
-    Args:
-        log: Go on with this log: a distribution strategy runs a step in a thread of its own.
-    """
-    log = log or WriteLog()
-    before, _eager.log = _eager.log, log
-    _patch_writes()
-    try:
-        yield log
-    finally:
-        _eager.log = before
-
-
-def current_log() -> WriteLog | None:
-    """The log that is open in this thread."""
-    return _eager.log
-
-
-@contextlib.contextmanager
-def unlogged() -> Iterator[None]:
-    """Write what no one will want back, past an open log."""
-    before, _eager.log = _eager.log, None
-    try:
-        yield
-    finally:
-        _eager.log = before
-
-
-class WriteLog:
-    """The old values of all variables written since the log was opened."""
-
-    def __init__(self) -> None:
-        self._old: dict[int, tuple[Any, Any]] = {}
-
-    def note(self, variable: Any) -> None:
-        """Keep a variable's value, if this is its first write."""
-        if id(variable) not in self._old and tf.executing_eagerly():
-            value = gen_resource_variable_ops.read_variable_op(variable.handle, variable.dtype)
-            self._old[id(variable)] = (variable, value)
-
-    @property
-    def written(self) -> list[tuple[Any, Any]]:
-        """The variables written so far, each with the value it had before."""
-        return list(self._old.values())
-
-    def restore(self) -> None:
-        """Put every variable back. State born since then goes back to its first value."""
-        for variable, value in self._old.values():
-            gen_resource_variable_ops.assign_variable_op(variable.handle, value)
-
-
-class _Eager(threading.local):
-    log: WriteLog | None = None
-
-
-_eager = _Eager()
-_WRITERS = (
-    "assign",
-    "assign_add",
-    "assign_sub",
-    "scatter_add",
-    "scatter_sub",
-    "scatter_update",
-    "scatter_max",
-    "scatter_min",
-    "scatter_mul",
-    "scatter_div",
-    "scatter_nd_add",
-    "scatter_nd_sub",
-    "scatter_nd_update",
-)
-_patched = False
-
-
-def _patch_writes() -> None:
-    global _patched
-    if _patched:
-        return
-    _patched = True
-    kinds = [BaseResourceVariable]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-        for name in _WRITERS:
-            if name in vars(kind):  # some subclasses carry their own copy of the method
-                setattr(kind, name, _logged(vars(kind)[name]))
-
-
-def _logged(original: Any) -> Any:
-    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
-        log = _eager.log
-        if log is not None:
-            log.note(self)
-        return original(self, *args, **kwargs)
-
-    write.__name__ = original.__name__
-    write.__doc__ = original.__doc__
-    return write
 
 
 def _components(value: Any) -> list[Any]:

@@ -12,15 +12,15 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow.collect import Applied, Since, collecting, inner_variable
-from legroom.backends.tensorflow.effects import logging_writes
 from legroom.backends.tensorflow.metrics import holding, noting_results
 from legroom.backends.tensorflow.neutral import neutral
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
 from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.writes import logging_writes, writing_only
 
-__all__ = ["Run", "observe"]
+__all__ = ["Run", "observe", "to_array"]
 
 
 @dataclasses.dataclass
@@ -41,6 +41,7 @@ class Run:
     rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
     results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
     goes_on: bool = False  # whether weights are looked at after the last apply
+    late: dict[int, Any] = dataclasses.field(default_factory=dict)  # written after the last apply
 
 
 def observe(
@@ -84,19 +85,32 @@ def observe(
                     since: Since = since,
                 ) -> None:
                     since.begin(call)
+                    run.late.clear()
                     rows.append([_rows(g) for g in call.gradients])
                     weighted = id(call.optimizer) in scale.weighted
                     into.append(
                         [
-                            None if g is None else _array(g) / (part if weighted else 1.0)
+                            None if g is None else to_array(g) / (part if weighted else 1.0)
                             for g in call.gradients
                         ]
                     )
                     kept = [*call.variables, *call.optimizer.variables]
                     run.trained.update(id(inner_variable(v)) for v in kept)
 
-                def body(inputs: Any, scale: Scale = scale, catch: Any = catch) -> Any:
-                    with logging_writes(log), scaling(scale), collecting(catch):
+                def may(variable: Any, gradients: list[list[Any]] = gradients) -> bool:
+                    if gradients:
+                        run.late[id(variable)] = variable
+                    return len(gradients) < rules.applies or id(variable) not in rules.late
+
+                def body(
+                    inputs: Any, scale: Scale = scale, catch: Any = catch, may: Any = may
+                ) -> Any:
+                    with (
+                        logging_writes(log),
+                        writing_only(may),
+                        scaling(scale),
+                        collecting(catch),
+                    ):
                         return traits.call(inputs)
 
                 with (
@@ -112,16 +126,16 @@ def observe(
                 run.rows.append(rows)
                 leaves = tree.flatten(outputs)
                 run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
-                run.held.append([[_array(x) for x in tree.flatten(call)] for call in held.calls])
-                run.outputs.append([_array(leaf) for leaf in leaves])
+                run.held.append([[to_array(x) for x in tree.flatten(call)] for call in held.calls])
+                run.outputs.append([to_array(leaf) for leaf in leaves])
                 run.gradients.append(gradients)
-                run.terms.append([_array(value) for value in scale.values])
+                run.terms.append([to_array(value) for value in scale.values])
                 run.names = scale.names
-                run.counts.append({term: _array(c) for term, c in scale.counts.items()})
+                run.counts.append({term: to_array(c) for term, c in scale.counts.items()})
                 run.noise.append(seen.noise_shapes)
                 run.batch_norms = seen.batch_norms
             for variable, before in log.written:
-                run.written[id(variable)] = (variable, _array(before), _array(variable))
+                run.written[id(variable)] = (variable, to_array(before), to_array(variable))
         finally:
             log.restore()
     return run
@@ -147,7 +161,8 @@ def _larger_gradients(factor: float) -> Any:
     return replaced(tf.GradientTape, "gradient", larger)
 
 
-def _array(value: Any) -> Any:
+def to_array(value: Any) -> Any:
+    """What a tensor or variable holds, copied; other things as they are."""
     if value is None:
         return None
     if isinstance(value, (tf.IndexedSlices, tf.RaggedTensor)):

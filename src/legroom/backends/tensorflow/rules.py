@@ -26,6 +26,8 @@ class Rules:
             slices would have given them put together.
         held: For each update of theirs, how each of its arguments is put together.
         unweighted: Those of `metrics` to which each batch counts the same, whatever its size.
+        late: Variables that the step writes after its last apply, from the new weights: once a
+            step, when all slices are through. By their ids.
         concatenates: Whether every result that has one entry a sample is simply joined.
         coupled: Layers and losses that mix the samples of a batch, so that slices give another
             result. Empty for a step that can be sliced exactly.
@@ -41,6 +43,7 @@ class Rules:
     counts: bool = False
     metrics: list[Any] = dataclasses.field(default_factory=list)
     held: list[list[str]] = dataclasses.field(default_factory=list)
+    late: dict[int, Any] = dataclasses.field(default_factory=dict)
     concatenates: bool = False
     unweighted: list[Any] = dataclasses.field(default_factory=list)
     coupled: list[str] = dataclasses.field(default_factory=list)

@@ -20,6 +20,7 @@ from keras import tree
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.observe import Run, observe
 from legroom.backends.tensorflow.rules import Rules
+from legroom.backends.tensorflow.tails import tail_refusal
 from legroom.backends.tensorflow.traits import Traits
 
 __all__ = ["find_rules"]
@@ -66,13 +67,23 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     pieces = [batch.slice_batch(tiny, 0, 1, few), batch.slice_batch(tiny, 1, few, few)]
     sizes = [1, few - 1]
     whole = observe(traits, [tiny], [few], Rules(), {})
-    parts = observe(traits, pieces, sizes, Rules(), {})
     rules = Rules(applies=len(whole.gradients[0]))
+    near = _Near(whole)
+    if whole.goes_on:
+        metrics = _metrics()
+        rules.late = {
+            key: variable
+            for key, variable in whole.late.items()
+            if key not in metrics and "seed_generator_state" not in variable.name
+        }
+        rules.refusal = tail_refusal(traits, pieces, rules.applies, rules.late, near)
+        if rules.refusal is not None:
+            return rules
+    parts = observe(traits, pieces, sizes, rules, {})
     if refusal := _refusal(whole, parts, samples):
         rules.refusal = refusal
         return rules
     rules.counts = bool(whole.counts[0])
-    near = _Near(whole)
     rules.terms, coupled = _term_rules(whole, parts, near)
     totals = {term: sum(float(counts[term]) for counts in parts.counts) for term in whole.counts[0]}
     if totals or any(rules.terms) or _sums(parts):
@@ -116,8 +127,6 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
 
 def _refusal(whole: Run, parts: Run, samples: int) -> str | None:
     """Why slicing is out of the question, if it is."""
-    if whole.goes_on:
-        return "it goes on with the weights after applying its optimizer, which slices would repeat"
     for part in parts.gradients:
         if len(part) != len(whole.gradients[0]):
             return "it applies its optimizers a different number of times on a part of its batch"
@@ -174,7 +183,7 @@ def _judge_state(rules: Rules, whole: Run, parts: Run, model: Any, near: _Near) 
     """What the step writes besides its weights: does it come out the same?"""
     metrics = None
     for key, (variable, before, after) in whole.written.items():
-        if key in whole.trained or "seed_generator_state" in variable.name:
+        if key in whole.trained or key in rules.late or "seed_generator_state" in variable.name:
             continue
         other = parts.written.get(key)
         if other is not None and near(after, other[2], floor=np.abs(before).max(initial=0)):

@@ -20,17 +20,20 @@ from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, StepCut, collecting
 from legroom.backends.tensorflow.effects import (
     Snapshot,
-    current_log,
-    logging_writes,
-    unlogged,
     written_handles,
 )
 from legroom.backends.tensorflow.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
 from legroom.backends.tensorflow.survivable import survivable
+from legroom.backends.tensorflow.tails import run_tail, without_tail
 from legroom.backends.tensorflow.traits import Traits, own_function
 from legroom.backends.tensorflow.updates import Update
+from legroom.backends.tensorflow.writes import (
+    current_log,
+    logging_writes,
+    unlogged,
+)
 
 __all__ = ["SlicedStep"]
 
@@ -81,7 +84,7 @@ class SlicedStep:
             return self._run(saved, parts, sizes)
         except Exception as error:
             if oom.is_oom(error):
-                for update in self._updates[:-1]:
+                for update in self._updates:
                     update.take_back()
                 saved.restore()
             raise
@@ -92,12 +95,19 @@ class SlicedStep:
         for number in range(1, len(self._updates)):
             with unlogged():
                 self._updates[number - 1].commit_for_now()
+                self._updates[number - 1].keep_new()
             saved.restore()  # each pass begins with the step's own random state and metrics
             results = self._pass(number, parts, sizes, totals)
         outputs = self._outputs(results, sizes)
-        if self._updates:
+        if self._rules.late:
+            with unlogged():
+                self._updates[-1].commit_for_now()
+            self._run_tail(parts[-1], sizes[-1])
+        elif self._updates:
             with unlogged():  # a commit looks after itself, and keeping its old values costs memory
                 self._updates[-1].commit(None)
+        for update in self._updates:
+            update.settle()
         return outputs
 
     def _pass(
@@ -133,6 +143,23 @@ class SlicedStep:
             self._updates[number].add_sparse(sparse)
         return outputs, held
 
+    def _run_tail(self, part: Any, size: int) -> None:
+        """What the step does with the new weights, once: of all it writes, only that."""
+        if self._traits.eager:
+            log = current_log()
+
+            def body(part: Any) -> None:
+                with logging_writes(log):
+                    self._tail(part)
+
+            self._traits.run(body, part)
+            return
+        with survivable():
+            self._functions[len(self._updates), size](part)
+
+    def _tail(self, data: Any) -> None:
+        run_tail(self._traits.call, data, len(self._updates), self._rules.late)
+
     def _trace(self, parts: Sequence[Any], sizes: Sequence[int]) -> None:
         """Trace what is not traced yet, before anything runs: tracing creates state."""
         for number in range(max(1, len(self._updates))):
@@ -143,11 +170,19 @@ class SlicedStep:
                 function = self._function(number)
                 totals = {term: tf.constant(1.0) for term in self._totals([part])}
                 graph = function.get_concrete_function(part, tf.constant(1.0), totals).graph
-                own = {id(handle) for update in self._updates for handle in update.handles}
-                for handle in written_handles(graph):
-                    if id(handle) not in own:
-                        self._handles[id(handle)] = handle
+                self._note_writes(graph)
                 self._functions[number, size] = function
+        tail = len(self._updates), sizes[-1]
+        if self._rules.late and tail not in self._functions:
+            function = self._traits.function(self._tail)
+            self._note_writes(function.get_concrete_function(parts[-1]).graph)
+            self._functions[tail] = function
+
+    def _note_writes(self, graph: Any) -> None:
+        own = {id(handle) for update in self._updates for handle in update.handles}
+        for handle in written_handles(graph):
+            if id(handle) not in own:
+                self._handles[id(handle)] = handle
 
     def _function(self, number: int) -> Any:
         body = functools.partial(self._body, number)
@@ -183,6 +218,7 @@ class SlicedStep:
             holding(rules.metrics, rules.unweighted) as held,
             scaling(scale),
             collecting(catch),
+            without_tail(lambda: applies == len(self._updates), rules.late),
             contextlib.suppress(StepCut),
         ):
             outputs = self._traits.call(data)

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
-from legroom.backends.tensorflow.effects import Snapshot, unlogged
+from legroom.backends.tensorflow.effects import Snapshot
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.whole import apply_gradients
+from legroom.backends.tensorflow.writes import unlogged
 
 __all__ = ["Update"]
 
@@ -108,6 +109,9 @@ class Update:
         """Apply what was added up, so that it can be taken back until the step is through."""
         self._old = self._state()
         self.commit(None)
+
+    def keep_new(self) -> None:
+        """After a commit for now: let later passes see old and new values in turn."""
         for new, variable in zip(self._shadows(), self._variables, strict=True):
             new.assign(inner_variable(variable).value())
 
@@ -116,6 +120,10 @@ class Update:
         if self._old is not None:
             self._old.restore()
             self._old = None
+
+    def settle(self) -> None:
+        """The step is through: nothing will be taken back."""
+        self._old = None
 
     def show_old(self) -> None:
         """Before a slice of a later pass: the variables as they were before this apply."""

@@ -26,12 +26,12 @@ from legroom.backends.tensorflow.effects import (
     HostSnapshot,
     Snapshot,
     defer_writes,
-    logging_writes,
     touches,
     written_handles,
 )
 from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.writes import logging_writes
 
 __all__ = ["EagerStep", "GraphStep", "WholeStep", "apply_gradients"]
 
