@@ -150,7 +150,7 @@ def test_watching_for_machines(place: Place) -> None:
     assert done.stderr == "freed\n"
     head, *rows = [line.split(",") for line in done.stdout.splitlines()]
     host = [int(row[head.index("host_bytes")]) for row in rows]
-    assert len(host) > 5
+    assert len(host) > 3
     assert 80_000_000 < max(host) < 160_000_000
     assert host[-1] < max(host) - 60_000_000  # it was freed, and that is to be seen
 
