@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,6 +121,9 @@ def _write(data: bytes, path: Path, option: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
+        # It is made to be shown around: with the rights that any new file has here.
+        os.umask(usual := os.umask(0))
+        path.chmod(0o666 & ~usual)
     except OSError as error:
         raise LegroomError(
             f"{path} could not be written ({error.strerror or error}). Give another place with "
