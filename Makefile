@@ -9,7 +9,7 @@ TENSORFLOW ?= $(if $(filter Darwin,$(shell uname)),tensorflow,tensorflow-cpu)
 ARGS ?=
 READY := $(VENV)/.legroom-ready
 
-.PHONY: help test test-long lint format demo bench venv clean
+.PHONY: help test test-long lint browser format demo bench venv clean
 
 help:
 	@echo "make demo       the same script, plain and under legroom, in the same little memory"
@@ -17,11 +17,12 @@ help:
 	@echo "make test-long  the tests that take long"
 	@echo "make bench      what legroom costs, in ratios"
 	@echo "make lint       lint, types and import directions only"
+	@echo "make browser    a Chromium for the tests of the report page (make test does it)"
 	@echo "make format     format and sort imports"
 	@echo "make clean      remove .venv and caches"
 
 # More workers than cores: much of the time TensorFlow waits before it says that memory ran out.
-test: lint
+test: lint browser
 	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
 
 test-long: $(READY)
@@ -32,6 +33,9 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+browser: $(READY)
+	@sh tests/browser/install.sh $(BIN)/playwright
 
 format: $(READY)
 	@$(BIN)/ruff check --fix .

@@ -172,6 +172,21 @@ def diet(results: dict[str, Any]) -> None:
         say(what, f"{row['ratio']:.3f}", "0.9 to 1.1", abs(row["ratio"] - 1) <= 0.1)
 
 
+def seeing(results: dict[str, Any]) -> None:
+    """What it costs to look on."""
+    seen = child("seeing.py")
+    results["seeing"] = seen
+    print("Looking on")
+    cores = os.cpu_count() or 1
+    say("the live view, of all cores", f"{seen['view'] / cores:.2%}", "<  1 %",
+        seen["view"] / cores < 0.01)  # fmt: skip
+    say("samples of memory, of the training's time", f"{seen['sampling']:.3%}", "<  1 %",
+        seen["sampling"] < 0.01)  # fmt: skip
+    size = seen["page_bytes"]
+    say("page of 2,000 layers and 1,000,000 samples", f"{size / 1e6:.2f} MB", "<  5 MB", size < 5e6)
+    say("  made in", f"{seen['page_seconds']:.1f} s", "", None)
+
+
 def main() -> None:
     """Run all measurements."""
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
@@ -185,6 +200,7 @@ def main() -> None:
     watching(results)
     streams(results)
     diet(results)
+    seeing(results)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         SnapshotError,
         UnsupportedModel,
     )
-    from legroom.core.findings import Finding
     from legroom.core.released import Released
     from legroom.data.stream import stream
     from legroom.doctor.check import check
@@ -30,9 +29,11 @@ if TYPE_CHECKING:
     from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
     from legroom.guard import fit, guard, install, limit, resumable, step
+    from legroom.guard.tensorboard import TensorBoard
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
+    from legroom.report import Finding
     from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
 
@@ -50,6 +51,7 @@ __all__ = [
     "Released",
     "RunReport",
     "SnapshotError",
+    "TensorBoard",
     "UnsupportedModel",
     "__version__",
     "check",
@@ -83,8 +85,9 @@ _HOMES = {
     "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
+    "TensorBoard": "legroom.guard.tensorboard",
     "UnsupportedModel": "legroom.core.errors",
-    "Finding": "legroom.core.findings",
+    "Finding": "legroom.report",
     "check": "legroom.doctor.check",
     "estimate": "legroom.predict.show",
     "explain": "legroom.predict.explain",

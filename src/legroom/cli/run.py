@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -104,6 +105,32 @@ def run(
             help="Write the run's report to this file, as JSON.", metavar="PATH", show_default=False
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page about the run into this folder (report.html), and its record "
+            "beside it. The step is predicted for it, which takes a second or two.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    view: Annotated[
+        bool,
+        typer.Option(
+            "--view",
+            help="Show memory against its limit, slices and events in a panel below the script's "
+            "output. Only in a terminal.",
+        ),
+    ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer Prometheus on this port while the script runs: 9464, for this machine "
+            "only, or 0.0.0.0:9464.",
+            metavar="[ADDRESS:]PORT",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a training script so that running out of memory does not end it.
 
@@ -125,6 +152,7 @@ def run(
     check_script(script)
     _check_keras()
     _check_json(json)
+    _check_folder(report)
     environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
 
     if resume is not None and (fresh or directory is not None):
@@ -138,16 +166,33 @@ def run(
     from legroom.supervise.run import run_script
     from legroom.supervise.signals import die_by
 
-    code = run_script(
-        script,
-        args or [],
-        environment=environment,
-        exact=exact,
-        json_path=json,
-        place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
-        snapshot_every=snapshot_every,
-        max_restarts=max_restarts,
-    )
+    with contextlib.ExitStack() as stack:
+        streams, followers = None, []
+        if metrics is not None:
+            from legroom.cli.metrics import serving
+
+            followers.append(stack.enter_context(serving(metrics)).follow)
+        if view:
+            from legroom.cli.view import viewing
+
+            shown = stack.enter_context(viewing(script))
+            streams = shown.streams
+            followers.append(shown.follow)
+        code = run_script(
+            script,
+            args or [],
+            environment=environment,
+            exact=exact,
+            json_path=json,
+            report_folder=report,
+            place=PlaceOptions(folder=directory, fresh=fresh, resume=resume),
+            snapshot_every=snapshot_every,
+            max_restarts=max_restarts,
+            streams=streams,
+            followers=followers,
+        )
+    if report is not None:
+        _write_page(report)
     raise typer.Exit(code if code >= 0 else die_by(-code))
 
 
@@ -181,6 +226,27 @@ def _check_keras() -> None:
             "TF_USE_LEGACY_KERAS is set, so the script would use Keras 2 (tf_keras), which "
             "legroom can't guard. Unset it to use Keras 3, or run the script without legroom.",
             param_hint="TF_USE_LEGACY_KERAS",
+        )
+
+
+def _write_page(folder: Path) -> None:
+    from legroom.cli.report import PAGE_NAME, write_page
+    from legroom.core.errors import LegroomError
+    from legroom.report.reading import read_run
+    from legroom.report.terminal import say
+
+    try:
+        say(f"the report is in {write_page([read_run(folder)], folder / PAGE_NAME)}")
+    except LegroomError as error:
+        # The script has run: its exit code is worth more than this.
+        say(str(error), colour="31")
+
+
+def _check_folder(path: Path | None) -> None:
+    if path is not None and path.exists() and not path.is_dir():
+        raise typer.BadParameter(
+            f"{path} is a file. Give a folder; it is made if it is not there.",
+            param_hint="--report",
         )
 
 

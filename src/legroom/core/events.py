@@ -27,7 +27,8 @@ class Event(Record):
 
     Attributes:
         name: What kind of thing: ``"training_started"``, ``"oom"``, ``"plan"``, ``"note"``,
-            ``"epoch"``, ``"cannot_fit"``, ``"training_finished"``.
+            ``"epoch"``, ``"cannot_fit"``, ``"training_finished"``; and what only reports read:
+            ``"memory"``, ``"measured"``, ``"machine"``, ``"predicted"``, ``"input"``.
         text: One line for people, complete in itself. Empty where there is nothing to say.
         at: When, in seconds since the epoch.
         data: The same for machines: plain JSON types only.

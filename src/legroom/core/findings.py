@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from legroom.core.records import Record
+from legroom.core.records import Record, Shown
 
-__all__ = ["Finding", "ranked"]
+__all__ = ["Finding", "Findings", "counted", "ranked"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,21 @@ class Finding(Record):
         return self.severity == "warning"
 
 
-def ranked(findings: Iterable[Finding]) -> list[Finding]:
+class Findings(Shown, list[Finding]):
+    """A list of findings that shows itself."""
+
+
+def ranked(findings: Iterable[Finding]) -> Findings:
     """Findings in the order in which they matter: warnings first, then by bytes."""
-    return sorted(
-        findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id)
+    return Findings(
+        sorted(findings, key=lambda finding: (not finding.is_warning, -finding.bytes, finding.id))
     )
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many there are, in words: `2 findings and 1 note`."""
+    warnings = sum(finding.is_warning for finding in findings)
+    notes = len(findings) - warnings
+    words = [f"{warnings} finding{'s' * (warnings != 1)}"] if warnings else []
+    words += [f"{notes} note{'s' * (notes != 1)}"] if notes else []
+    return " and ".join(words) or "nothing found"

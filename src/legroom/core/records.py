@@ -3,7 +3,7 @@
 A record is what one floor hands to another, and what is kept on disk. Its JSON carries the
 record's kind and version, so that a reader can refuse what it does not know instead of guessing.
 How a record looks is no business of its own: ``report`` registers a renderer here, and the
-record's ``__rich__`` and ``_repr_html_`` ask it.
+record's ``__rich__``, ``_repr_html_`` and ``_repr_mimebundle_`` ask it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,71 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["Record", "register_renderer"]
+__all__ = ["Record", "Shown", "register_renderer"]
 
 R = TypeVar("R", bound="Record")
 
-_renderers: dict[tuple[type[Record], str], Callable[[Any], Any]] = {}
+_renderers: dict[tuple[type, str], Callable[[Any], Any]] = {}
+_WIDEST = 80
 
 
-def register_renderer(kind: type[Record], medium: str, render: Callable[[Any], Any]) -> None:
+def register_renderer(kind: type, medium: str, render: Callable[[Any], Any]) -> None:
     """Say how records of a kind are shown in a medium, ``"rich"`` or ``"html"``."""
     _renderers[kind, medium] = render
 
 
+class Shown:
+    """Something that shows itself, in a terminal by rich and in a notebook."""
+
+    def __rich__(self) -> Any:
+        return self._render("rich") or repr(self)
+
+    def _repr_html_(self) -> str | None:
+        return typing.cast("str | None", self._render("html"))
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        """What a notebook keeps of it: as text, and as HTML where there is a renderer."""
+        bundle = {"text/plain": self._as_text()}
+        html = self._repr_html_()
+        if html is not None:
+            bundle["text/html"] = html
+        return {
+            kind: text
+            for kind, text in bundle.items()
+            if (include is None or kind in include) and kind not in (exclude or ())
+        }
+
+    def _as_text(self) -> str:
+        shown = self._render("rich")
+        if shown is None:
+            return repr(self)
+        import io
+
+        from rich.console import Console
+
+        text = io.StringIO()
+        # Not as in a notebook: there rich would show it by itself, beside what is returned here.
+        console = Console(
+            file=text, width=_WIDEST, highlight=False, color_system=None, force_jupyter=False
+        )
+        console.print(shown)
+        return text.getvalue().rstrip()
+
+    def _render(self, medium: str) -> Any:
+        for kind in type(self).__mro__:
+            render = _renderers.get((kind, medium))
+            if render is not None:
+                return render(self)
+        return None
+
+
 @dataclasses.dataclass(frozen=True)
-class Record:
+class Record(Shown):
     """Base of all records. Subclasses are frozen dataclasses and may raise ``VERSION``."""
 
     VERSION: ClassVar[int] = 1
@@ -78,19 +126,6 @@ class Record:
         if not isinstance(data, dict):
             raise ValueError(f"Expected a JSON object. Received: {type(data).__name__}")
         return cls.from_dict(data)
-
-    def __rich__(self) -> Any:
-        return self._render("rich") or repr(self)
-
-    def _repr_html_(self) -> str | None:
-        return typing.cast("str | None", self._render("html"))
-
-    def _render(self, medium: str) -> Any:
-        for kind in type(self).__mro__:
-            render = _renderers.get((kind, medium))
-            if render is not None:
-                return render(self)
-        return None
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legroom.core.findings import Finding
+from legroom.report import Finding  # with its renderers registered
 
 __all__ = ["TITLES", "finding"]
 

@@ -7,7 +7,7 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from legroom.core.errors import CannotFit
@@ -17,6 +17,7 @@ from legroom.guard import wording
 from legroom.guard.leaner import Leaner
 from legroom.guard.options import GuardOptions
 from legroom.guard.policy import SliceSearch
+from legroom.guard.sampling import sampler
 from legroom.predict.needs import StepNeeds
 
 __all__ = ["BackendStep", "GuardedStep"]
@@ -104,6 +105,8 @@ class GuardedStep:
         self._unreported = 0
         self._reported_at = time.monotonic()
         self._noted: set[str] = set()
+        # Called once, with the first batch, its samples and the budget, before it is run.
+        self.on_first_batch: Callable[[Any, int, int | None], None] | None = None
 
     @property
     def budget_bytes(self) -> int | None:
@@ -157,14 +160,20 @@ class GuardedStep:
 
     def _count(self, samples: int) -> None:
         self._unreported += samples
+        sampler.count(samples)
         self._largest = max(self._largest, samples)
         if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
             self.report()
 
     def _run_slowly(self, data: Any, samples: int | None) -> Any:
         """Run a batch whose slice size is still being looked for, or is not the whole batch."""
+        sampler.begin(self._step.pool)
         if samples is None:
             return self._run_unsliceable(data)
+        if self.on_first_batch is not None:
+            told, self.on_first_batch = self.on_first_batch, None
+            self._free(self._step.pool.in_use_bytes())
+            told(data, samples, self._budget)
         while True:
             in_use = self._step.pool.in_use_bytes()
             free = self._free(in_use)
@@ -186,6 +195,7 @@ class GuardedStep:
                     peak = self._step.pool.peak_bytes()
                     need = None if peak is None else peak - in_use
                     self._measured[size] = self._measured.get(size, 0) + 1
+                    self._tell_measured(samples, size, in_use, need)
                 self._search.succeeded(size, free, need)
                 if size >= samples and self._search.settled(samples, size):
                     self._whole_fits.add(samples)
@@ -235,6 +245,18 @@ class GuardedStep:
             text = wording.grown(self._subject, samples, size)
             self._tell_plan(samples, size, "grow", text)
         return size
+
+    def _tell_measured(self, samples: int, size: int, in_use: int | None, need: int | None) -> None:
+        # Not batch_size: what was measured may have been an evaluation's.
+        emit(
+            "measured",
+            subject=self._subject,
+            samples=samples,
+            slice_size=size,
+            before_bytes=in_use,
+            need_bytes=need,
+            predicted_bytes=None if self._needs is None else int(self._needs(size)),
+        )
 
     def _tell_plan(self, samples: int, size: int, reason: str, text: str) -> None:
         emit(

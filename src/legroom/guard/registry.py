@@ -10,6 +10,7 @@ from legroom.core.errors import UnsupportedModel
 from legroom.core.events import emit
 from legroom.guard import wording
 from legroom.guard.attempts import Attempts
+from legroom.guard.foresight import foresight
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions
 from legroom.guard.session import Session, report_at_exit
@@ -65,6 +66,8 @@ class Registry:
         options = self.options(model)
         assert options is not None
         guarded = supervised(step, options, _SUBJECTS[kind])
+        if kind == "train":
+            guarded.on_first_batch = foresight.of(model)
         Session.of(model).watch(guarded)
         return report_at_exit(guarded)
 
@@ -75,6 +78,8 @@ class Registry:
         reason = unguardable(model)
         if reason is not None:
             return Session.of(model).run_unguarded(model.name, reason, call)
+        if method == "fit":
+            foresight.look_at_input(call)
         return Session.of(model).run(method, model, call)
 
 

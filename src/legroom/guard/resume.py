@@ -23,6 +23,7 @@ from legroom.backends.tensorflow.positions import Counted, Epochs, Position, wat
 from legroom.core.events import emit
 from legroom.data.sequence import Place, SeekingDataset
 from legroom.guard import wording
+from legroom.guard.sampling import sampler
 from legroom.guard.stopping import Stopping
 from legroom.machine.memory import held_back, host_available
 from legroom.snapshots import attributes
@@ -486,6 +487,9 @@ class _Hook(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """An epoch begins."""
         self._fit.epoch_begins(epoch)
+        known = self.params or {}
+        emit("epoch", epoch=epoch, epochs=known.get("epochs"), steps=known.get("steps"),
+             steps_done=sampler.steps)  # fmt: skip
 
 
 def _as_list(callbacks: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
+from legroom.guard.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
@@ -51,12 +52,13 @@ class Session:
         events: list[Event] = []
         self._depth.value = 1
         try:
-            with terminal(), listening(events.append):
+            with terminal(), listening(events.append), _tensorboard(method, call):
                 emit("training_started", method=method)
                 try:
                     result = self._kept(method, model, call)()
                 finally:
                     self._report()
+                    sampler.tell()
                     emit("training_finished", method=method)
         finally:
             self._depth.value = 0
@@ -134,6 +136,14 @@ def terminal() -> contextlib.AbstractContextManager[None]:
     from legroom.report.terminal import LiveLines
 
     return contextlib.nullcontext() if has_listener(LiveLines) else listening(LiveLines())
+
+
+def _tensorboard(method: str, call: Any) -> contextlib.AbstractContextManager[None]:
+    if method != "fit":
+        return contextlib.nullcontext()
+    from legroom.guard.tensorboard import beside_keras
+
+    return beside_keras(call)
 
 
 def _show(report: RunReport) -> None:

@@ -9,7 +9,7 @@ from legroom.core.units import format_bytes
 from legroom.plan.ways import Plan, Way
 from legroom.predict.show import estimate_table
 
-__all__ = ["plan_view"]
+__all__ = ["plan_html", "plan_view"]
 
 
 def plan_view(made: Plan) -> Any:
@@ -47,4 +47,24 @@ def _row(way: Way, last: str) -> tuple[str, str, str, str]:
     return way.name, peak, f"× {way.time_factor:.2f}", last
 
 
+def plan_html(made: Plan) -> str:
+    """A plan for a notebook."""
+    from legroom.report.notebook import bar, card, rows_html
+
+    largest = max(
+        [made.budget_bytes, *(way.peak_bytes or 0 for way in made.passed_over)], default=1
+    )
+    rows = []
+    for way in (made.chosen, *made.passed_over):
+        name, peak, time, last = _row(way, way.reason or "chosen")
+        rows.append((name, peak, bar((way.peak_bytes or 0) / largest), time, last))
+    notes = [("note", note) for note in made.notes]
+    if made.next_better_bytes is not None:
+        notes.append(("", f"A faster way fits from {format_bytes(made.next_better_bytes)} on."))
+    budget = format_bytes(made.budget_bytes)
+    title = f"{made.model}, batch {made.batch_size}, in {budget}: {made.chosen.name}"
+    return card(title, rows_html(rows, numbers=(1, 3)), rows_html(notes) if notes else "")
+
+
 register_renderer(Plan, "rich", plan_view)
+register_renderer(Plan, "html", plan_html)

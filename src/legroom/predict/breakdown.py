@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from legroom.messages.ops import layer_of_op, match_layer, role_of_op
 from legroom.predict.replay import Live
 
-__all__ = ["by_kind", "by_layer", "plain_name"]
+__all__ = ["by_kind", "by_layer", "kind_of", "plain_name"]
 
 # Where Keras calls its inner function, TensorFlow puts this before the names of all its ops.
 _CALLS = "StatefulPartitionedCall/"
@@ -37,24 +37,28 @@ def by_kind(
     """
     parts: Counter[str] = Counter()
     for item in live:
-        op = plain_name(item.op)
-        if item.phase == "input":
-            parts["input"] += item.nbytes
-        elif item.phase != "step" or "Assign" in op.rpartition("/")[2] or not op:
-            continue  # held: counted whole, below
-        elif item.region == "temp":
-            parts["workspace"] += item.nbytes
-        elif op in gradients:
-            parts["gradients"] += item.nbytes
-        elif role_of_op(op) == "optimizer":
-            parts["workspace"] += item.nbytes
-        else:
-            parts["activations"] += item.nbytes
+        kind = kind_of(item, gradients)
+        if kind:
+            parts[kind] += item.nbytes
     parts["weights"] = held.get("weights", 0)
     parts["optimizer"] = held.get("optimizer", 0)
     parts["other"] = max(0, peak - sum(parts.values()))
     names = ("weights", "gradients", "optimizer", "activations", "workspace", "input", "other")
     return {name: int(parts[name]) for name in names}
+
+
+def kind_of(item: Live, gradients: Collection[str]) -> str:
+    """What a thing in memory is for; empty for what is held, which is counted whole."""
+    op = plain_name(item.op)
+    if item.phase == "input":
+        return "input"
+    if item.phase != "step" or "Assign" in op.rpartition("/")[2] or not op:
+        return ""
+    if item.region == "temp":
+        return "workspace"
+    if op in gradients:
+        return "gradients"
+    return "workspace" if role_of_op(op) == "optimizer" else "activations"
 
 
 def by_layer(

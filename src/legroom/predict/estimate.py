@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from legroom.core.records import Record
 
@@ -29,6 +30,7 @@ class Estimate(Record):
             workspace, input, other (what the allocator rounds up, metrics, constants).
         layers: Bytes by layer at the peak, the largest first.
         timeline: The bytes in use during one step: op and bytes, in order.
+        parts: The same bytes by what they are for, in the order of the breakdown.
         seconds: How long the estimate took.
         notes: What a reader should know, as why a better source could not be used.
     """
@@ -44,9 +46,23 @@ class Estimate(Record):
     breakdown: dict[str, int]
     layers: tuple[tuple[str, int], ...] = ()
     timeline: tuple[tuple[str, int], ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
     def fits(self, budget_bytes: int) -> bool:
         """Whether it should fit into a budget, error bar and all."""
         return max(self.high_bytes, self.first_step_bytes) <= budget_bytes
+
+    def plot(self, budget_bytes: int | None = None) -> Any:
+        """The memory of the step as a figure of matplotlib's; ``.savefig("step.pdf")`` keeps it.
+
+        Args:
+            budget_bytes: A limit to draw beside it.
+
+        Raises:
+            LegroomError: If matplotlib is not installed.
+        """
+        from legroom.predict.plot import plot_estimate
+
+        return plot_estimate(self, budget_bytes)

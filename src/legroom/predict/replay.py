@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from legroom.predict.bfc import BestFit
 from legroom.predict.script import Allocation, Entry, Move, Script
@@ -96,15 +97,28 @@ def replay(script: Script, samples: int, steps: int = _STEPS, before: int = 0) -
     return Replay(tuple(peaks))
 
 
-def look_closer(script: Script, samples: int) -> tuple[list[Live], list[tuple[str, int]]]:
+def look_closer(
+    script: Script, samples: int, kind_of: Callable[[Live], str] | None = None
+) -> tuple[list[Live], list[tuple[str, int]], list[dict[str, int]]]:
     """What is live at the peak of a steady step, and the bytes that are live at each of its ops.
 
     Without the allocator: what each thing asked for, not what its chunk takes.
+
+    Args:
+        script: The script.
+        samples: The batch size.
+        kind_of: What a thing in memory is for.
+
+    Returns:
+        What is live at the peak; op and bytes along the step; and the same bytes by kind.
     """
     steps = max(len(script.steps), _SETTLED + 1)
     held: dict[int, tuple[str, Entry, int]] = {}
     total = best = 0
     timeline: list[tuple[str, int]] = []
+    kinds: list[dict[str, int]] = []
+    parts: Counter[str] = Counter()
+    kind_in: dict[int, str] = {}
     live: list[Live] = []
     phases = list(script.phases(samples, steps))
     for turn, (name, moves, entries) in enumerate(phases):
@@ -113,13 +127,19 @@ def look_closer(script: Script, samples: int) -> tuple[list[Live], list[tuple[st
         phase = "step" if name.startswith("step") else name
         for place, ((number, size), entry) in enumerate(zip(moves, entries, strict=True)):
             if size < 0:
-                total -= held.pop(number, ("", 0, 0))[2]
+                freed = held.pop(number, ("", 0, 0))[2]
+                total -= freed
+                parts[kind_in.pop(number, "")] -= freed
                 continue
             rounded = -(-size // _UNIT) * _UNIT
             held[number] = (phase, entry, rounded)
             total += rounded
+            if kind_of is not None and isinstance(entry, Allocation):
+                kind = kind_in[number] = kind_of(Live(entry.op, entry.region, phase, rounded))
+                parts[kind] += rounded
             if last and isinstance(entry, Allocation):
                 timeline.append((entry.op, total))
+                kinds.append(dict(parts))
             if last and place == peak_at:
                 best = total
                 live = [
@@ -128,7 +148,7 @@ def look_closer(script: Script, samples: int) -> tuple[list[Live], list[tuple[st
                     if isinstance(item, Allocation)
                 ]
     assert best or not live
-    return live, timeline
+    return live, timeline, kinds
 
 
 def _highest(moves: Sequence[Move], held: Mapping[int, tuple[str, Entry, int]], total: int) -> int:

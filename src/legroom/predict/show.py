@@ -9,7 +9,7 @@ from legroom.core.units import format_bytes
 from legroom.predict.estimate import BREAKDOWN, Estimate
 from legroom.predict.sources import estimate
 
-__all__ = ["Estimate", "estimate", "estimate_table"]
+__all__ = ["Estimate", "estimate", "estimate_html", "estimate_table"]
 
 _MOST_LAYERS = 5
 _HOW = {
@@ -48,4 +48,26 @@ def estimate_table(made: Estimate) -> Any:
     return table
 
 
+def estimate_html(made: Estimate) -> str:
+    """An estimate for a notebook."""
+    from legroom.report.notebook import bar, card, rows_html
+
+    peak = max(1, made.peak_bytes)
+    rows: list[tuple[str, ...]] = [
+        ("peak", format_bytes(made.peak_bytes), "",
+         f"{format_bytes(made.low_bytes)} to {format_bytes(made.high_bytes)}, {made.source}"),
+        ("first step", format_bytes(made.first_step_bytes), "", _HOW[made.source]),
+    ]  # fmt: skip
+    for name in BREAKDOWN:
+        size = made.breakdown.get(name, 0)
+        if size:
+            rows.append((name, format_bytes(size), bar(size / peak), f"{size / peak:.0%}"))
+    for name, size in made.layers[:_MOST_LAYERS]:
+        rows.append((f"layer {name}", format_bytes(size), bar(size / peak), f"{size / peak:.0%}"))
+    rows += [("note", "", "", note) for note in made.notes]
+    title = f"{made.model}: one step of {made.method} on {made.batch_size} samples"
+    return card(title, rows_html(rows, numbers=(1,)))
+
+
 register_renderer(Estimate, "rich", estimate_table)
+register_renderer(Estimate, "html", estimate_html)

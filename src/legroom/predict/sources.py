@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.core.series import thinned
 from legroom.core.units import parse_size
-from legroom.predict.breakdown import by_kind, by_layer, plain_name
-from legroom.predict.estimate import Estimate
+from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
+from legroom.predict.estimate import BREAKDOWN, Estimate
 from legroom.predict.replay import look_closer, replay, replays
 from legroom.predict.script import Script
 
@@ -263,8 +264,9 @@ class Prediction:
         # What is held does not grow and is known: doubt is about the rest.
         doubt = max(0, peak - sum(held.values()))
         weights = {item.path: item.nbytes for item in step.held if item.role == "weights"}
-        live, line = look_closer(script, samples)
-        every = -(-len(line) // _MOST_TIMELINE) or 1
+        gradients = step.gradient_ops
+        live, line, kinds = look_closer(script, samples, lambda item: kind_of(item, gradients))
+        shown = thinned([[size for _, size in line]], _MOST_TIMELINE)
         return Estimate(
             model=str(self.model.name),
             method=self.method,
@@ -274,10 +276,18 @@ class Prediction:
             high_bytes=max([*peaks, int(peak + above * doubt)]) + _SLACK,
             first_step_bytes=first,
             source=source,
-            breakdown=by_kind(live, peak, held, step.gradient_ops),
+            breakdown=by_kind(live, peak, held, gradients),
             layers=by_layer(live, step.layers, weights),
-            timeline=tuple((plain_name(op), size) for op, size in line[::every]),
+            timeline=tuple((plain_name(line[place][0]), line[place][1]) for place in shown),
+            parts=tuple(_parts(line[place][1], kinds[place], held) for place in shown),
         )
+
+
+def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int, ...]:
+    """The bytes at a moment of a step by what they are for, in the order of the breakdown."""
+    sizes = {**kinds, "weights": held["weights"], "optimizer": held["optimizer"]}
+    sizes["other"] = max(0, total - sum(sizes.get(name, 0) for name in BREAKDOWN[:-1]))
+    return tuple(sizes.get(name, 0) for name in BREAKDOWN)
 
 
 def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:

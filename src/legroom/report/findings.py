@@ -12,7 +12,7 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from legroom.core.findings import Finding
+from legroom.core.findings import Finding, counted
 from legroom.core.units import format_bytes
 from legroom.report.text import clean_line
 
@@ -47,11 +47,7 @@ class FindingsView:
         if not self._findings:
             yield Text("legroom: nothing found", style="green")
             return
-        warnings = sum(finding.is_warning for finding in self._findings)
-        notes = len(self._findings) - warnings
-        counted = [f"{warnings} finding{'s' * (warnings != 1)}"] if warnings else []
-        counted += [f"{notes} note{'s' * (notes != 1)}"] if notes else []
-        yield Text(f"legroom: {' and '.join(counted)}", style="bold")
+        yield Text(f"legroom: {counted(self._findings)}", style="bold")
         for finding in self._findings:
             head = Text("  ").append(
                 finding.id, style="bold yellow" if finding.is_warning else "cyan"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from legroom.core.events import Event
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["Journal", "JournalTail", "read_journal"]
 
 
 class Journal:
@@ -73,6 +73,30 @@ def read_journal(path: str | os.PathLike[str]) -> list[Event]:
     except FileNotFoundError:
         return []
     return list(_events(data))
+
+
+class JournalTail:
+    """Reads a journal while it grows.
+
+    Args:
+        path: The file; it need not be there yet.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._read = 0
+
+    def new_events(self) -> list[Event]:
+        """What was written since the last time, as far as lines are complete."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data.rfind(b"\n") + 1
+        self._read += whole
+        return list(_events(data[:whole]))
 
 
 def _events(data: bytes) -> Iterator[Event]:

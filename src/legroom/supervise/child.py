@@ -79,6 +79,10 @@ def _guard(options_json: str) -> None:
             listeners.enter_context(listening(Journal(options.journal)))
     if options.folder is not None:
         listeners.enter_context(_snapshots(options))
+    if options.report:
+        from legroom.guard.foresight import foresight
+
+        foresight.wanted = True
     install_when_imported(exact=options.exact)
 
 

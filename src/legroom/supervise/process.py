@@ -27,6 +27,8 @@ def run_child(
     environment: Mapping[str, str] | None = None,
     options: ChildOptions | None = None,
     every_second: Callable[[], None] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> int:
     """Run a script in a child process, guarded, and wait for its end.
 
@@ -39,6 +41,8 @@ def run_child(
         environment: Variables that the child has beside, or instead of, this process's.
         options: What the child is told beside.
         every_second: Called now and then while the child runs.
+        stdout: A file descriptor for the child's output, instead of this process's.
+        stderr: The same for its errors.
 
     Returns:
         The child's exit code, or the negative number of the signal it died by.
@@ -55,6 +59,8 @@ def run_child(
             env={**os.environ, **(environment or {})},
             pass_fds=(receipts.pipe,),
             preexec_fn=_prepare(held_before),
+            stdout=stdout,
+            stderr=stderr,
         )
         receipts.listen()
         return wait_and_pass_on(

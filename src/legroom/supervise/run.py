@@ -11,13 +11,14 @@ import dataclasses
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from legroom.core.events import Event
 from legroom.core.files import write_atomically
 from legroom.machine.kills import KernelKills
 from legroom.report.journal import Journal, read_journal
+from legroom.report.reading import RECORD_NAME
 from legroom.report.run import RunReport
 from legroom.report.terminal import say
 from legroom.supervise.deaths import Death, Restarts, read_death
@@ -25,11 +26,24 @@ from legroom.supervise.options import ChildOptions
 from legroom.supervise.place import Place, PlaceOptions, place_of_run
 from legroom.supervise.process import run_child
 
-__all__ = ["run_script"]
+__all__ = ["Streams", "run_script"]
 
 # A loop written by hand has no start and no end that anyone could see.
 _SIGNS_OF_TRAINING = frozenset({"training_started", "plan", "oom", "progress", "cannot_fit"})
 _LAST_LINES = 2**14  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Streams:
+    """Where a live view has the child write.
+
+    Attributes:
+        stdout: A file descriptor for the child's output; None for this process's own.
+        stderr: The same for its errors.
+    """
+
+    stdout: int | None = None
+    stderr: int | None = None
 
 
 def run_script(
@@ -39,9 +53,12 @@ def run_script(
     environment: Mapping[str, str] | None = None,
     exact: bool = False,
     json_path: Path | None = None,
+    report_folder: Path | None = None,
     place: PlaceOptions | None = None,
     snapshot_every: float = 60.0,
     max_restarts: int = 10,
+    streams: Streams | None = None,
+    followers: Sequence[Callable[[Path], None]] = (),
 ) -> int:
     """Run a script in a guarded child process, resume it where memory kills it, and report.
 
@@ -53,9 +70,12 @@ def run_script(
         environment: Variables that the child has beside this process's.
         exact: As in ``legroom.guard``.
         json_path: Where the run's report goes as JSON.
+        report_folder: Where it is kept too, to make a page of; more is told for that.
         place: Where snapshots are kept.
         snapshot_every: Seconds between two of them.
         max_restarts: How often a script that memory killed is started again.
+        streams: Where its output goes, if not to this process's own.
+        followers: Called with the journal's file before the child starts.
 
     Returns:
         The script's exit code, or the negative number of the signal it died by.
@@ -71,9 +91,16 @@ def run_script(
             folder=None if found.folder is None else str(found.folder.path),
             snapshot_every=snapshot_every,
             seed=found.seed,
+            report=report_folder is not None,
         )
-        supervisor = _Supervisor(script, args, environment or {}, options, max_restarts)
+        if found.journal is not None:
+            for follow in followers:
+                follow(found.journal)
+        supervisor = _Supervisor(
+            script, args, environment or {}, options, max_restarts, streams or Streams()
+        )
         code = supervisor.run(goes_on=found.goes_on)
+        supervisor.note("run_ended", code=code)
         events = [] if found.journal is None else read_journal(found.journal)
         if code == 0 and found.folder is not None:
             found.folder.clear()
@@ -83,13 +110,21 @@ def run_script(
 
         print_table(report)
     if json_path is not None:
-        try:
-            write_atomically(json_path, report.to_json(indent=2).encode() + b"\n")
-        except OSError as error:
-            # The script has run: its exit code is worth more than this.
-            say(f"The report could not be written to {json_path}: {error}", colour="31")
+        _write(report, json_path)
+    if report_folder is not None:
+        with contextlib.suppress(OSError):  # said below
+            report_folder.mkdir(parents=True, exist_ok=True)
+        _write(report, report_folder / RECORD_NAME)
     _say_where(found, code)
     return code
+
+
+def _write(report: RunReport, path: Path) -> None:
+    try:
+        write_atomically(path, report.to_json(indent=2).encode() + b"\n")
+    except OSError as error:
+        # The script has run: its exit code is worth more than this.
+        say(f"The report could not be written to {path}: {error}", colour="31")
 
 
 class _Supervisor:
@@ -102,6 +137,7 @@ class _Supervisor:
         environment: Mapping[str, str],
         options: ChildOptions,
         max_restarts: int,
+        streams: Streams,
     ) -> None:
         self._script = script
         self._args = args
@@ -112,13 +148,17 @@ class _Supervisor:
             **environment,
         }
         self._options = options
+        self._streams = streams
         self._restarts = Restarts(max_restarts)
         self._input_start = _offset(0)
 
     def run(self, *, goes_on: bool) -> int:
         """Run until the script has ended, or has died of something that can't be helped."""
         if goes_on:
-            self._note("restart", "")
+            self.note("restart", "")
+        else:
+            arguments = list(self._args)
+            self.note("run_started", script=str(self._script), arguments=arguments)
         while True:
             told = self._told()
             errors_start = _offset(2)
@@ -131,6 +171,8 @@ class _Supervisor:
                     self._options, barred=self._restarts.plan(), lean=self._restarts.lean
                 ),
                 every_second=kills.look,
+                stdout=self._streams.stdout,
+                stderr=self._streams.stderr,
             )
             events = self._events()[told:]
             death = read_death(
@@ -151,7 +193,7 @@ class _Supervisor:
         how = f"with slices of less than {smaller}" if smaller else "with less read ahead"
         text = f"the script died of memory: {death.why}. It is started again {how}"
         say(text, colour="33")
-        self._note("restart", text, slice_size=death.slice_size, signal=-death.code)
+        self.note("restart", text, slice_size=death.slice_size, signal=-death.code)
         self._rewind_input()
         return True
 
@@ -173,7 +215,8 @@ class _Supervisor:
     def _told(self) -> int:
         return len(self._events())
 
-    def _note(self, name: str, text: str, **data: object) -> None:
+    def note(self, name: str, text: str = "", **data: object) -> None:
+        """Write an event of the supervisor's own into the journal."""
         if self._options.journal is not None:
             with contextlib.suppress(OSError):
                 journal = Journal(self._options.journal)

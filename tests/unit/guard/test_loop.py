@@ -71,9 +71,9 @@ class Step:
 
 @pytest.fixture
 def events():
-    """What was told while a test ran."""
+    """What was told while a test ran, but for the samples of memory that a thread tells."""
     told = []
-    with listening(told.append):
+    with listening(lambda event: event.name in ("memory", "machine") or told.append(event)):
         yield told
 
 
@@ -82,7 +82,9 @@ def test_whole_batches_that_fit_are_run_whole(events):
     guarded = GuardedStep(step, GuardOptions())
     assert [guarded(64) for _ in range(3)] == ["trained 64"] * 3
     assert step.ran == [None, None, None]
-    assert not events
+    measured = [event.data["need_bytes"] for event in events if event.name == "measured"]
+    assert measured == [640]  # the first step, and not all of them
+    assert len(events) == 1
 
 
 def test_a_failure_is_repeated_in_slices_and_said_in_one_line(events):

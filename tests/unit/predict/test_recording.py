@@ -94,7 +94,7 @@ def test_repeated_steps_swap_what_the_step_before_made():
 
 
 def test_what_is_live_at_the_peak_is_named():
-    live, timeline = look_closer(read_recording(record(), (3, 2)), 1000)
+    live, timeline, _ = look_closer(read_recording(record(), (3, 2)), 1000)
     assert {item.phase for item in live} == {"build", "input", "state", "step"}
     assert sum(item.nbytes for item in live) == max(size for _, size in timeline)
     assert [op for op, _ in timeline] == ["conv", "conv", "conv"]
