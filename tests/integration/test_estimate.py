@@ -119,6 +119,7 @@ def test_plans(seen):
     assert "leave out exact" in result["exact"]
     assert result["again"]
     assert result["ran"] == size
+    assert result["followed"] == size
     assert "another model" in result["refused"][0]
     assert "made by legroom 0.0.0" in result["refused"][1]
 

@@ -14,9 +14,9 @@ from legroom.core.errors import CannotFit
 from legroom.core.events import emit
 from legroom.core.traces import LayerCost, StepTrace
 from legroom.guard import wording
-from legroom.guard.leaner import Leaner
-from legroom.guard.options import GuardOptions
+from legroom.guard.options import GuardOptions, Start
 from legroom.guard.policy import SliceSearch
+from legroom.guard.recomputing import RecomputeSearch
 from legroom.predict.needs import StepNeeds
 
 __all__ = ["BackendStep", "GuardedStep"]
@@ -95,7 +95,8 @@ class GuardedStep:
         self._search = SliceSearch(fixed=options.slice_size)
         self._budget: int | None = None
         self._needs: StepNeeds | None = None
-        self._leaner = Leaner(step)
+        self._recompute_search = RecomputeSearch(step)
+        self._start = options.start
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
@@ -168,6 +169,8 @@ class GuardedStep:
         while True:
             in_use = self._step.pool.in_use_bytes()
             free = self._free(in_use)
+            if self._start is not None:
+                self._begin(self._start, samples)
             size = self._choose(data, samples, free)
             measures = self._measured.get(size, 0) < 2 and in_use is not None
             if measures:
@@ -236,6 +239,21 @@ class GuardedStep:
             self._tell_plan(samples, size, "grow", text)
         return size
 
+    def _begin(self, start: Start, samples: int) -> None:
+        """Begin as a plan says, unless there is less memory than it needs."""
+        self._start = None
+        if self._budget is not None and start.peak_bytes > self._budget:
+            self._note(wording.plan_too_large(start.peak_bytes, self._budget))
+            return
+        if samples != start.batch_size:
+            self._note(wording.plan_for_others(start.batch_size, samples))
+        self._search.start = start.slice_size
+        if start.recompute:
+            self._step.recompute(start.recompute)
+            self._recompute_search.begin_with(start.recompute)
+            size = min(start.slice_size, samples)
+            self._tell_recompute(samples, size, start.recompute, "planned")
+
     def _tell_plan(self, samples: int, size: int, reason: str, text: str) -> None:
         emit(
             "plan",
@@ -244,6 +262,21 @@ class GuardedStep:
             batch_size=samples,
             slice_size=size,
             slices=-(-samples // size),
+            reason=reason,
+            budget_bytes=self._budget,
+        )
+
+    def _tell_recompute(
+        self, samples: int, size: int, blocks: Sequence[Sequence[str]], reason: str
+    ) -> None:
+        emit(
+            "plan",
+            wording.recomputing(self._subject, samples, size, blocks),
+            subject=self._subject,
+            batch_size=samples,
+            slice_size=size,
+            slices=-(-samples // size),
+            recompute=[list(block) for block in blocks],
             reason=reason,
             budget_bytes=self._budget,
         )
@@ -264,7 +297,7 @@ class GuardedStep:
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
-        blocks = self._leaner.next_blocks(data, missing)
+        blocks = self._recompute_search.next_blocks(data, missing)
         if not blocks:
             return False
         self._step.recompute(blocks)
@@ -272,17 +305,7 @@ class GuardedStep:
         self._search = SliceSearch()
         self._needs = None
         self._measured.clear()
-        emit(
-            "plan",
-            wording.recomputing(self._subject, samples, blocks),
-            subject=self._subject,
-            batch_size=samples,
-            slice_size=samples,
-            slices=1,
-            recompute=[list(block) for block in blocks],
-            reason="recompute",
-            budget_bytes=self._budget,
-        )
+        self._tell_recompute(samples, samples, blocks, "recompute")
         return True
 
     def _may_slice(self, data: Any) -> bool:

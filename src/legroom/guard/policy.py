@@ -38,11 +38,13 @@ class SliceSearch:
         fixed: A slice size set by hand; nothing is searched then.
         predict: Bytes that a step needs with slices of a size, before anything was measured.
         doubt: How many times as much as predicted it might be.
+        start: The size to begin with, before anything was seen, where a plan says so.
     """
 
     fixed: int | None = None
     predict: Callable[[int], int] | None = None
     doubt: float = 1.15
+    start: int | None = None
     _needs: dict[int, int] = dataclasses.field(default_factory=dict)
     _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
     _failed: list[tuple[int, int | None]] = dataclasses.field(default_factory=list)
@@ -56,6 +58,8 @@ class SliceSearch:
         """
         if self.fixed is not None:
             return min(self.fixed, samples)
+        if self.start is not None and not self._fitted and not self._failed:
+            return min(self.start, samples)
         barred = self._barred(free)
         proven = self._proven(samples, free, barred)
         limit = samples if barred is None else min(samples, barred - 1)

@@ -89,6 +89,7 @@ def plan(
         estimate=whole,
         next_better_bytes=better,
         notes=tuple(notes),
+        exact=bool(exact),
     )
 
 

@@ -14,11 +14,15 @@ __all__ = ["replaced", "shadowed"]
 @contextlib.contextmanager
 def shadowed(target: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute on one object, over that of its class, past Keras's tracking."""
+    had, before = name in vars(target), vars(target).get(name)
     object.__setattr__(target, name, value)
     try:
         yield
     finally:
-        object.__delattr__(target, name)
+        if had:
+            object.__setattr__(target, name, before)
+        else:
+            object.__delattr__(target, name)
 
 
 class _Stacks(threading.local):

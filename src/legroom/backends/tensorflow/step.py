@@ -108,6 +108,9 @@ class Step:
         """From now on, compute these blocks of layers again instead of keeping them."""
         recompute_blocks(self._model, blocks)
         self._whole = WholeStep(self._traits)
+        if self._sliced is not None:
+            self._sliced.release()
+            self._sliced = None
 
     @property
     def needs_data(self) -> bool:
