@@ -129,7 +129,7 @@ class Prediction:
         _check_backend()
         self.model = model
         self.method = method
-        self._asked = {"method": method, "data": data, "length": length}
+        self.asked = {"method": method, "data": data, "length": length}
         self._source = source
         self._scripts: dict[str, tuple[Script, Any]] = {}
         self._notes: list[str] = []
@@ -173,7 +173,7 @@ class Prediction:
         from legroom.backends.tensorflow.compiled import compile_step
 
         try:
-            step, total, temporary = compile_step(self.model, samples, **self._asked)
+            step, total, temporary = compile_step(self.model, samples, **self.asked)
         except UnsupportedModel:
             raise
         except LegroomError as error:
@@ -212,7 +212,7 @@ class Prediction:
     def _script(self, source: str) -> tuple[Script, Any]:
         if source not in self._scripts:
             make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
-            self._scripts[source] = make(self.model, self._asked)
+            self._scripts[source] = make(self.model, self.asked)
         return self._scripts[source]
 
     def peak(self, samples: int) -> int:
@@ -228,6 +228,11 @@ class Prediction:
             doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
             self._peaks[samples] = max(played.first, int(played.steady + above * doubt) + _SLACK)
         return self._peaks[samples]
+
+    def traced_peak(self, samples: int) -> int:
+        """The steady peak by the graph alone, without an error bar: for comparing two graphs."""
+        script, _ = self._script("traced")
+        return replay(script, samples, 4).steady
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""

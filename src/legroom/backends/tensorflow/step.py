@@ -99,10 +99,7 @@ class Step:
         if self._model is None or not self._traits.trains:
             return [], False
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        try:
-            return layer_costs(self._model, batch.as_tensors(inputs))
-        except (TypeError, ValueError, AttributeError, NotImplementedError):
-            return [], False  # a model that can't be called on its inputs alone
+        return layer_costs(self._model, batch.as_tensors(inputs))
 
     def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
         """From now on, compute these blocks of layers again instead of keeping them."""
