@@ -7,25 +7,30 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import emit
+from legroom.core.graphs import StepWalk
 from legroom.core.traces import LayerCost, StepTrace
 from legroom.guard import wording
 from legroom.guard.options import GuardOptions, Start
 from legroom.guard.policy import SliceSearch
 from legroom.guard.recomputing import RecomputeSearch
-from legroom.predict.needs import StepNeeds
+from legroom.predict.needs import StepNeeds, WalkedNeeds
 
 __all__ = ["BackendStep", "GuardedStep"]
 
 # How far a prediction may be off before anything was measured. Where slices give the same
 # training, starting too small costs a slower first step, starting too large costs an
 # out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
+# By the ops alone, which take a moment to look through:
 _CAUTIOUS = 1.9
 _BOLD = 1.0
+# By a walk over the graph:
+_WALKED_CAUTIOUS = 1.25
+_WALKED_BOLD = 1.1
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -52,6 +57,10 @@ class BackendStep(Protocol):
 
     def traces(self, data: Any) -> Sequence[StepTrace]:
         """What a step on this batch runs."""
+        ...
+
+    def walk(self, data: Any) -> StepWalk | None:
+        """What computes the gradients, as the framework's executor runs it, where that is known."""
         ...
 
     def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
@@ -94,13 +103,15 @@ class GuardedStep:
         self._subject = subject
         self._search = SliceSearch(fixed=options.slice_size)
         self._budget: int | None = None
-        self._needs: StepNeeds | None = None
+        self._needs: Callable[[int], int] | None = None
+        self._tensors: StepNeeds | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
         self._peak = 0
+        self._predicted: int | None = None
         self._largest = 0
         self._unreported = 0
         self._reported_at = time.monotonic()
@@ -112,7 +123,7 @@ class GuardedStep:
         return self._budget
 
     @property
-    def needs(self) -> StepNeeds | None:
+    def needs(self) -> Callable[[int], int] | None:
         """What a step should need, where it was predicted."""
         return self._needs
 
@@ -150,6 +161,7 @@ class GuardedStep:
                 samples_seen=self._unreported if self._subject == "batch" else 0,
                 samples_lost=0,
                 peak_bytes=self._peak or None,
+                predicted_bytes=self._predicted,
                 batch_size=(self._largest or None) if self._subject == "batch" else None,
                 budget_bytes=self._budget,
             )
@@ -171,6 +183,14 @@ class GuardedStep:
             free = self._free(in_use)
             if self._start is not None:
                 self._begin(self._start, samples)
+            if (
+                self._search.predict is None
+                and free is not None
+                and self._options.slice_size is None
+            ):
+                self._predict(data, samples, free)
+                in_use = self._step.pool.in_use_bytes()  # tracing creates what the optimizer keeps
+                free = self._free(in_use)
             size = self._choose(data, samples, free)
             measures = self._measured.get(size, 0) < 2 and in_use is not None
             if measures:
@@ -189,6 +209,8 @@ class GuardedStep:
                     peak = self._step.pool.peak_bytes()
                     need = None if peak is None else peak - in_use
                     self._measured[size] = self._measured.get(size, 0) + 1
+                    if self._needs is not None and self._subject == "batch":
+                        self._predicted = (in_use or 0) + self._needs(size)
                 self._search.succeeded(size, free, need)
                 if size >= samples and self._search.settled(samples, size):
                     self._whole_fits.add(samples)
@@ -207,8 +229,6 @@ class GuardedStep:
 
     def _choose(self, data: Any, samples: int, free: int | None) -> int:
         """The slice size for this batch; says so when it changes."""
-        if self._search.predict is None and free is not None and self._options.slice_size is None:
-            self._predict(data, samples, free)
         size = self._search.propose(samples, free)
         if size < samples and not self._may_slice(data):
             if free is not None and self._needs is not None and self._needs(samples) > free:
@@ -286,14 +306,22 @@ class GuardedStep:
         traces = self._step.traces(data)
         if not traces:
             return
-        self._needs = StepNeeds(traces, samples)
+        quick = StepNeeds(traces, samples)
+        self._tensors, self._needs = quick, quick
+        cautious, bold = _CAUTIOUS, _BOLD
+        fits = quick(samples) * _CAUTIOUS <= free and not any(trace.loops for trace in traces)
+        walk = None if fits else self._step.walk(data)
+        if walk is not None:
+            # It may not fit: worth a second, where running out would cost ten.
+            self._needs = WalkedNeeds(walk, samples)
+            cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
         self._search.predict = self._needs
-        if self._needs(samples) * _CAUTIOUS <= free:
-            self._search.doubt = _BOLD
-            return
-        rules = self._step.rules(data)
-        same = rules.refusal is None and not rules.coupled and rules.unverified is None
-        self._search.doubt = _CAUTIOUS if same else _BOLD
+        self._search.doubt = cautious
+        need = self._needs(samples)
+        if need * cautious > free >= need * bold:
+            rules = self._step.rules(data)
+            if rules.refusal is not None or rules.coupled or rules.unverified is not None:
+                self._search.doubt = bold  # whole, if at all possible
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
@@ -373,9 +401,10 @@ class GuardedStep:
     def _does_not_fit(
         self, data: Any, size: int, in_use: int | None, *, fixed: bool = False
     ) -> CannotFit:
-        needs = self._needs
-        if needs is None and (traces := self._step.traces(data)):
-            needs = StepNeeds(traces, self._step.samples(data) or 1)
+        tensors = self._tensors
+        if tensors is None and (traces := self._step.traces(data)):
+            tensors = StepNeeds(traces, self._step.samples(data) or 1)
+        needs = self._needs or tensors
         text = wording.cannot_fit(
             size=size,
             fixed=fixed,
@@ -384,7 +413,7 @@ class GuardedStep:
             budget=self._budget,
             tensors=[
                 (self._step.layer(op), bytes_)
-                for op, bytes_ in (() if needs is None else needs.peak(size).tensors)
+                for op, bytes_ in (() if tensors is None else tensors.peak(size).tensors)
             ],
         )
         emit("cannot_fit", data_text=text, slice_size=size, budget_bytes=self._budget)

@@ -18,7 +18,7 @@ from legroom.core.errors import LegroomError, UnsupportedModel
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, plain_name
 from legroom.predict.estimate import Estimate
-from legroom.predict.replay import look_closer, replay, replays
+from legroom.predict.replay import look_closer, replay, replays, smallest_pool
 from legroom.predict.script import Script
 
 __all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
@@ -216,7 +216,7 @@ class Prediction:
         return self._scripts[source]
 
     def peak(self, samples: int) -> int:
-        """The peak at a batch size, quickly and without its parts; error bar included.
+        """The pool that a batch size needs, quickly and without its parts; error bar included.
 
         By the best source that was asked for an estimate before.
         """
@@ -226,7 +226,8 @@ class Prediction:
             played = replay(script, samples, steps=max(4, len(script.steps) + 1))
             _, above = _MARGINS[source]
             doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
-            self._peaks[samples] = max(played.first, int(played.steady + above * doubt) + _SLACK)
+            high = int(played.steady + above * doubt) + _SLACK
+            self._peaks[samples] = max(played.first, high, smallest_pool(script, samples))
         return self._peaks[samples]
 
     def traced_peak(self, samples: int) -> int:

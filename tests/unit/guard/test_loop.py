@@ -8,6 +8,8 @@ import pytest
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import listening
+from legroom.core.graphs import Graph, Node, StepWalk
+from legroom.core.traces import TracedOp
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions, Start
 
@@ -49,6 +51,9 @@ class Step:
 
     def traces(self, data):
         return []
+
+    def walk(self, data):
+        return None
 
     def is_oom(self, error):
         return isinstance(error, Exhausted)
@@ -146,6 +151,31 @@ def test_the_budget_is_the_smaller_of_the_limit_and_what_was_asked_for():
     guarded = GuardedStep(step, GuardOptions(memory=400))
     guarded(20)
     assert guarded.budget_bytes == 400
+
+
+def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events):
+    size = (((0.0, 10.0),), 1.0)
+    nodes = [
+        Node("batch", "none", [], [], [None], cheap=True),
+        Node("activation", "new", [(0, 0)], [], [size]),
+    ]
+
+    class Walked(Step):
+        def traces(self, data):
+            ops = [TracedOp("activation", (("a", 4 * data),), ())]  # not all of it
+            return [SimpleNamespace(kept=[], loops=False, ops=lambda n: ops)]
+
+        def walk(self, data):
+            return StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 0)
+
+    step = Walked(limit=2**20)
+    step.run = lambda data, size: step.ran.append(size)
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(200_000)
+    assert 50_000 < step.ran[0] < 100_000
+    guarded.report()
+    (progress,) = [event for event in events if event.name == "progress"]
+    assert progress.data["predicted_bytes"] == pytest.approx(10 * step.ran[0], rel=0.1)
 
 
 def test_a_plan_is_where_the_search_begins_not_where_it_ends(events):
