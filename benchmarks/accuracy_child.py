@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model")
@@ -25,19 +24,10 @@ if options.limit:
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from zoo import compiled  # noqa: E402
-
-from legroom.backends.tensorflow.specs import batch_specs  # noqa: E402
+from zoo import compiled, one_batch  # noqa: E402
 
 if options.threads:
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
-
-
-def fill(spec: tf.TensorSpec, most: int) -> tf.Tensor:
-    lengths = [options.batch, *spec.shape[1:]]
-    if spec.dtype.is_floating:
-        return tf.random.uniform(lengths, dtype=spec.dtype)
-    return tf.random.uniform(lengths, 0, most, spec.dtype)
 
 
 class Peaks(keras.callbacks.Callback):
@@ -59,26 +49,7 @@ class Peaks(keras.callbacks.Callback):
 
 
 model = compiled(options.model, options.optimizer, options.precision)
-specs = next(batch_specs(model, "fit", None, None))
-most = 100
-embedded = [x.input_dim for x in model._flatten_layers() if hasattr(x, "input_dim")]
-most = min([1000, *(x for x in embedded if isinstance(x, int))]) if embedded else 2
-outputs = getattr(model, "outputs", None)
-batch = keras.tree.map_structure(lambda spec: fill(spec, most if embedded else 2), specs)
-if isinstance(batch[1], tf.Tensor) and batch[1].dtype.is_integer and outputs:
-    batch = (batch[0], tf.random.uniform(batch[1].shape, 0, outputs[0].shape[-1], tf.int32))
-
-
-def opened(*parts: Any) -> Any:
-    """The same batch with its size left open, as most sources of data leave it."""
-    return keras.tree.map_structure(
-        lambda part: tf.compat.v1.placeholder_with_default(part, [None, *part.shape[1:]]), parts
-    )
-
-
-if isinstance(batch[0], list):
-    batch = (tuple(batch[0]), *batch[1:])  # a data set would take a list for one array
-data = tf.data.Dataset.from_tensors(batch).map(opened).repeat()
+data = one_batch(model, options.batch)
 tf.config.experimental.reset_memory_stats("CPU:0")
 peaks = Peaks()
 try:

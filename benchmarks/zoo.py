@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-__all__ = ["ZOO", "Entry", "compiled"]
+__all__ = ["ZOO", "Entry", "compiled", "one_batch"]
 
 SPARSE = "sparse_categorical_crossentropy"
 
@@ -324,3 +324,33 @@ def compiled(name: str, optimizer: str, precision: str) -> Any:
     model = entry.build()
     model.compile(optimizer, entry.loss, metrics=list(entry.metrics))
     return model
+
+
+def one_batch(model: Any, samples: int) -> tf.data.Dataset:
+    """One batch, without end, that lies in memory: no input pipeline holds anything on top.
+
+    Its size is left open, as most sources of data leave it.
+    """
+    from legroom.backends.tensorflow.specs import batch_specs
+
+    embedded = [x.input_dim for x in model._flatten_layers() if hasattr(x, "input_dim")]
+    most = min([1000, *(x for x in embedded if isinstance(x, int))]) if embedded else 2
+
+    def fill(spec: tf.TensorSpec) -> tf.Tensor:
+        lengths = [samples, *spec.shape[1:]]
+        if spec.dtype.is_floating:
+            return tf.random.uniform(lengths, dtype=spec.dtype)
+        return tf.random.uniform(lengths, 0, most, spec.dtype)
+
+    def opened(*parts: Any) -> Any:
+        return keras.tree.map_structure(
+            lambda part: tf.compat.v1.placeholder_with_default(part, [None, *part.shape[1:]]), parts
+        )
+
+    batch = keras.tree.map_structure(fill, next(batch_specs(model, "fit", None, None)))
+    outputs = getattr(model, "outputs", None)
+    if isinstance(batch[1], tf.Tensor) and batch[1].dtype.is_integer and outputs:
+        batch = (batch[0], tf.random.uniform(batch[1].shape, 0, outputs[0].shape[-1], tf.int32))
+    if isinstance(batch[0], list):
+        batch = (tuple(batch[0]), *batch[1:])  # a data set would take a list for one array
+    return tf.data.Dataset.from_tensors(batch).map(opened).repeat()

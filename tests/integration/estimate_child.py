@@ -259,7 +259,11 @@ def plans():
     tight.apply(model)
     x, y = np.zeros((64, 64, 64, 3), "float32"), np.zeros(64, "int32")
     history = model.fit(x, y, batch_size=64, verbose=0)
+    # The same model made anew, whose layers have other names, by the plan read from a file.
+    again = legroom.Plan.from_json(tight.to_json())
+    followed = legroom.fit(cnn(), x, y, batch_size=64, verbose=0, plan=again).legroom
     return {
+        "followed": followed.slice_size,
         "refused": refused,
         "ran": history.legroom.slice_size,
         "roomy": roomy.chosen.name,
@@ -269,8 +273,61 @@ def plans():
         "reasons": [way.reason for way in tight.passed_over],
         "notes": list(tight.notes),
         "exact": exact,
-        "again": legroom.Plan.from_json(tight.to_json()) == tight,
+        "again": again == tight,
     }
+
+
+def normed():
+    """A deep net with BatchNorm: in slices it would be another training."""
+    keras.utils.set_random_seed(7)
+    x = inputs = keras.Input((256, 16))
+    for _ in range(12):
+        x = layers.BatchNormalization()(layers.Dense(64, use_bias=False)(x))
+        x = layers.Dropout(0.1)(layers.ReLU()(x))
+    model = keras.Model(inputs, layers.Dense(4)(layers.GlobalAveragePooling1D()(x)))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def recompute():
+    """A plan that recomputes: chosen where slices may not be, followed in a model made anew."""
+    batch = 48
+    x = np.random.default_rng(0).random((2 * batch, 256, 16), dtype="float32")
+    y = np.arange(2 * batch) % 4
+    model = normed()
+    whole = legroom.estimate(model, batch, source="traced")
+    budget = int(0.7 * whole.high_bytes)
+    plan = legroom.plan(model, batch, memory=budget, source="traced", exact=True)
+    # Of this one even a single sample is too much, unless it is recomputed.
+    long = inputs = keras.Input((1024, 128))
+    for _ in range(10):
+        long = layers.Dense(128, "gelu")(long)
+    long = keras.Model(inputs, layers.Dense(1)(long))
+    long.compile("sgd", "mse")
+    one = legroom.estimate(long, 1, source="traced").peak_bytes
+    tight = legroom.plan(long, 4, memory=int(1.2 * one), source="traced")
+    trained, peaks = [], []
+    for options in ({}, {"plan": legroom.Plan.from_json(plan.to_json())}):
+        made = normed()
+        held = tf.config.experimental.get_memory_info("CPU:0")["current"]
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        keras.utils.set_random_seed(8)
+        history = legroom.fit(made, x, y, batch_size=batch, shuffle=False, verbose=0, **options)
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - held)
+        trained.append(made.get_weights())
+    ways = [plan.chosen, *plan.passed_over]
+    return {
+        "ways": {way.name: [way.peak_bytes, way.time_factor, way.reason] for way in ways},
+        "chosen": plan.chosen.name,
+        "better": plan.next_better_bytes,
+        "budget": budget,
+        "tight": [tight.chosen.name, tight.chosen.slice_size, len(tight.chosen.recompute)],
+        "differs": max(float(np.abs(a - b).max()) for a, b in zip(*trained, strict=True)),
+        "peaks": peaks,
+        "told": [event.data.get("recompute") is not None for event in history.legroom.events
+                 if event.name == "plan"],
+        "left": [name for name in vars(made) if "_run_through_graph" in name],
+    }  # fmt: skip
 
 
 def largest():

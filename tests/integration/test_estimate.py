@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 CHILD = Path(__file__).with_name("estimate_child.py")
-CHECKS = "near_the_truth,nothing_changes,trains_the_same,compiled,many_kinds,errors,plans,largest"
+CHECKS = (
+    "near_the_truth,nothing_changes,trains_the_same,compiled,many_kinds,errors,plans,recompute,"
+    "largest"
+)
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +117,39 @@ def test_plans(seen):
     name, size = result["tight"]
     assert name.endswith(f"slices of {size}")
     assert result["peak"] <= result["budget"]
-    assert result["reasons"] == ["does not fit"]
+    assert result["reasons"][0] == "does not fit"
+    assert all(result["reasons"])
     assert any("batch_normalization" in note for note in result["notes"])
     assert "leave out exact" in result["exact"]
     assert result["again"]
     assert result["ran"] == size
+    assert result["followed"] == size
     assert "another model" in result["refused"][0]
     assert "made by legroom 0.0.0" in result["refused"][1]
+
+
+def test_a_plan_that_recomputes_is_chosen_and_followed_exactly(seen):
+    result = seen["recompute"]
+    assert result["chosen"].startswith("recompute ")
+    peak, time, _ = result["ways"][result["chosen"]]
+    assert peak <= result["budget"] < result["better"] == result["ways"]["as it is"][0]
+    assert 1 < time < 1.5
+    assert [way[2] for name, way in result["ways"].items() if "slices" in name] == [
+        "would change the result"
+    ]
+    assert result["differs"] < 1e-6
+    plain, leaner = result["peaks"]
+    assert leaner < 0.8 * plain
+    assert leaner <= peak
+    assert result["told"] == [True]
+    assert not result["left"]  # after fit the model is Keras's again
+
+
+def test_where_one_sample_is_too_much_slices_are_recomputed(seen):
+    name, size, blocks = seen["recompute"]["tight"]
+    assert name.startswith("4 slices of 1, recompute")
+    assert size == 1
+    assert blocks >= 1
 
 
 def test_the_largest_batch_fits_and_twice_it_does_not(seen):

@@ -24,7 +24,7 @@ def test_importing_imports_nothing_heavy() -> None:
 
 
 def test_importing_is_quick() -> None:
-    code = "import time; t = time.perf_counter(); import legroom; print(time.perf_counter() - t)"
+    code = "import time; t = time.process_time(); import legroom; print(time.process_time() - t)"
     assert min(float(python(code)) for _ in range(5)) < 0.1
 
 

@@ -6,8 +6,10 @@ A backend makes it of its own graph; sizes are functions of the batch size.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["Graph", "Node", "Size"]
+__all__ = ["Graph", "Node", "Size", "StepWalk"]
 
 # A tensor's axes (a fixed length, and one for each sample) and the bytes of an entry.
 Size = tuple[tuple[tuple[float, float], ...], float]
@@ -57,3 +59,20 @@ class Graph:
     arguments: list[int]
     results: list[tuple[int, int]]
     late: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class StepWalk:
+    """What computes a step's gradients, to be run by the executor's model.
+
+    Attributes:
+        graph: Its graph, whose results are the gradients.
+        held: What is held between steps, each with a `role`, a `path` and `nbytes`.
+        inputs: The sizes of the parts of a batch.
+        gradient_bytes: One copy of the gradients, as large as the weights they are for.
+    """
+
+    graph: Graph
+    held: Sequence[Any]
+    inputs: Sequence[Size]
+    gradient_bytes: int

@@ -38,6 +38,11 @@ class StepTrace(Protocol):
         """The tensors that outlive the step: what it hands on."""
         ...
 
+    @property
+    def loops(self) -> bool:
+        """Whether it has loops: what is inside is not among its ops."""
+        ...
+
     def ops(self, samples: int) -> list[TracedOp]:
         """The ops in order, with the bytes they make on this many samples."""
         ...

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from legroom.core.errors import UnsupportedModel
 from legroom.core.units import parse_size
 from legroom.guard.importing import after_import
 from legroom.guard.options import GuardOptions
+
+if TYPE_CHECKING:
+    from legroom.plan.ways import Plan
 
 __all__ = ["fit", "guard", "install", "limit", "resumable", "step"]
 
@@ -24,6 +27,7 @@ def fit(
     memory: str | int | None = None,
     exact: bool = False,
     slice_size: int | None = None,
+    plan: Plan | None = None,
     snapshots: str | os.PathLike[str] | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -35,6 +39,8 @@ def fit(
         memory: A budget to plan by ("8GiB", "80%"): slices are chosen to stay under it.
         exact: Never slice what slices would change (BatchNorm, losses that couple samples).
         slice_size: Slices fixed by hand.
+        plan: What `legroom.plan` returned for this model: where to begin. If memory runs out all
+            the same, or there is room for more, the training goes on in other slices.
         snapshots: A folder to keep the training in while it runs. If the process is killed, the
             same call goes on where it was; when the training has ended, the folder is emptied.
         **kwargs: As for `model.fit`.
@@ -44,13 +50,19 @@ def fit(
 
     Raises:
         CannotFit: If even one sample at a time is too much.
+        LegroomError: If the plan is for another model, or of another version of legroom.
         SnapshotError: If another process trains in the folder.
     """
     from legroom.guard.kept import kept_in
     from legroom.guard.registry import registry
 
     before = registry.own_options(_checked(model))
-    guard(model, memory=memory, exact=exact, slice_size=slice_size)
+    options = GuardOptions.read(memory, exact, slice_size)
+    if plan is not None:
+        from legroom.guard.planned import planned_options
+
+        options = planned_options(model, plan, options)
+    registry.add(model, options)
     try:
         with kept_in(snapshots):
             return model.fit(*args, **kwargs)

@@ -12,21 +12,26 @@ from typing import Any, Protocol
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import emit
+from legroom.core.graphs import StepWalk
 from legroom.core.traces import LayerCost, StepTrace
 from legroom.guard import wording
-from legroom.guard.leaner import Leaner
-from legroom.guard.options import GuardOptions
+from legroom.guard.options import GuardOptions, Start
 from legroom.guard.policy import SliceSearch
+from legroom.guard.recomputing import RecomputeSearch
 from legroom.guard.sampling import sampler
-from legroom.predict.needs import StepNeeds
+from legroom.predict.needs import StepNeeds, WalkedNeeds
 
 __all__ = ["BackendStep", "GuardedStep"]
 
 # How far a prediction may be off before anything was measured. Where slices give the same
 # training, starting too small costs a slower first step, starting too large costs an
 # out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
+# By the ops alone, which take a moment to look through:
 _CAUTIOUS = 1.9
 _BOLD = 1.0
+# By a walk over the graph:
+_WALKED_CAUTIOUS = 1.25
+_WALKED_BOLD = 1.1
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -53,6 +58,10 @@ class BackendStep(Protocol):
 
     def traces(self, data: Any) -> Sequence[StepTrace]:
         """What a step on this batch runs."""
+        ...
+
+    def walk(self, data: Any) -> StepWalk | None:
+        """What computes the gradients, as the framework's executor runs it, where that is known."""
         ...
 
     def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
@@ -95,12 +104,15 @@ class GuardedStep:
         self._subject = subject
         self._search = SliceSearch(fixed=options.slice_size)
         self._budget: int | None = None
-        self._needs: StepNeeds | None = None
-        self._leaner = Leaner(step)
+        self._needs: Callable[[int], int] | None = None
+        self._tensors: StepNeeds | None = None
+        self._recompute_search = RecomputeSearch(step)
+        self._start = options.start
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
         self._peak = 0
+        self._predicted: int | None = None
         self._largest = 0
         self._unreported = 0
         self._reported_at = time.monotonic()
@@ -114,7 +126,7 @@ class GuardedStep:
         return self._budget
 
     @property
-    def needs(self) -> StepNeeds | None:
+    def needs(self) -> Callable[[int], int] | None:
         """What a step should need, where it was predicted."""
         return self._needs
 
@@ -152,6 +164,7 @@ class GuardedStep:
                 samples_seen=self._unreported if self._subject == "batch" else 0,
                 samples_lost=0,
                 peak_bytes=self._peak or None,
+                predicted_bytes=self._predicted,
                 batch_size=(self._largest or None) if self._subject == "batch" else None,
                 budget_bytes=self._budget,
             )
@@ -177,6 +190,16 @@ class GuardedStep:
         while True:
             in_use = self._step.pool.in_use_bytes()
             free = self._free(in_use)
+            if self._start is not None:
+                self._begin(self._start, samples)
+            if (
+                self._search.predict is None
+                and free is not None
+                and self._options.slice_size is None
+            ):
+                self._predict(data, samples, free)
+                in_use = self._step.pool.in_use_bytes()  # tracing creates what the optimizer keeps
+                free = self._free(in_use)
             size = self._choose(data, samples, free)
             measures = self._measured.get(size, 0) < 2 and in_use is not None
             if measures:
@@ -196,6 +219,8 @@ class GuardedStep:
                     need = None if peak is None else peak - in_use
                     self._measured[size] = self._measured.get(size, 0) + 1
                     self._tell_measured(samples, size, in_use, need)
+                    if self._needs is not None and self._subject == "batch":
+                        self._predicted = (in_use or 0) + self._needs(size)
                 self._search.succeeded(size, free, need)
                 if size >= samples and self._search.settled(samples, size):
                     self._whole_fits.add(samples)
@@ -214,8 +239,6 @@ class GuardedStep:
 
     def _choose(self, data: Any, samples: int, free: int | None) -> int:
         """The slice size for this batch; says so when it changes."""
-        if self._search.predict is None and free is not None and self._options.slice_size is None:
-            self._predict(data, samples, free)
         size = self._search.propose(samples, free)
         if size < samples and not self._may_slice(data):
             if free is not None and self._needs is not None and self._needs(samples) > free:
@@ -258,6 +281,21 @@ class GuardedStep:
             predicted_bytes=None if self._needs is None else int(self._needs(size)),
         )
 
+    def _begin(self, start: Start, samples: int) -> None:
+        """Begin as a plan says, unless there is less memory than it needs."""
+        self._start = None
+        if self._budget is not None and start.peak_bytes > self._budget:
+            self._note(wording.plan_too_large(start.peak_bytes, self._budget))
+            return
+        if samples != start.batch_size:
+            self._note(wording.plan_for_others(start.batch_size, samples))
+        self._search.start = start.slice_size
+        if start.recompute:
+            self._step.recompute(start.recompute)
+            self._recompute_search.begin_with(start.recompute)
+            size = min(start.slice_size, samples)
+            self._tell_recompute(samples, size, start.recompute, "planned")
+
     def _tell_plan(self, samples: int, size: int, reason: str, text: str) -> None:
         emit(
             "plan",
@@ -270,23 +308,46 @@ class GuardedStep:
             budget_bytes=self._budget,
         )
 
+    def _tell_recompute(
+        self, samples: int, size: int, blocks: Sequence[Sequence[str]], reason: str
+    ) -> None:
+        emit(
+            "plan",
+            wording.recomputing(self._subject, samples, size, blocks),
+            subject=self._subject,
+            batch_size=samples,
+            slice_size=size,
+            slices=-(-samples // size),
+            recompute=[list(block) for block in blocks],
+            reason=reason,
+            budget_bytes=self._budget,
+        )
+
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
         traces = self._step.traces(data)
         if not traces:
             return
-        self._needs = StepNeeds(traces, samples)
+        quick = StepNeeds(traces, samples)
+        self._tensors, self._needs = quick, quick
+        cautious, bold = _CAUTIOUS, _BOLD
+        fits = quick(samples) * _CAUTIOUS <= free and not any(trace.loops for trace in traces)
+        walk = None if fits else self._step.walk(data)
+        if walk is not None:
+            # It may not fit: worth a second, where running out would cost ten.
+            self._needs = WalkedNeeds(walk, samples)
+            cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
         self._search.predict = self._needs
-        if self._needs(samples) * _CAUTIOUS <= free:
-            self._search.doubt = _BOLD
-            return
-        rules = self._step.rules(data)
-        same = rules.refusal is None and not rules.coupled and rules.unverified is None
-        self._search.doubt = _CAUTIOUS if same else _BOLD
+        self._search.doubt = cautious
+        need = self._needs(samples)
+        if need * cautious > free >= need * bold:
+            rules = self._step.rules(data)
+            if rules.refusal is not None or rules.coupled or rules.unverified is not None:
+                self._search.doubt = bold  # whole, if at all possible
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
-        blocks = self._leaner.next_blocks(data, missing)
+        blocks = self._recompute_search.next_blocks(data, missing)
         if not blocks:
             return False
         self._step.recompute(blocks)
@@ -294,17 +355,7 @@ class GuardedStep:
         self._search = SliceSearch()
         self._needs = None
         self._measured.clear()
-        emit(
-            "plan",
-            wording.recomputing(self._subject, samples, blocks),
-            subject=self._subject,
-            batch_size=samples,
-            slice_size=samples,
-            slices=1,
-            recompute=[list(block) for block in blocks],
-            reason="recompute",
-            budget_bytes=self._budget,
-        )
+        self._tell_recompute(samples, samples, blocks, "recompute")
         return True
 
     def _may_slice(self, data: Any) -> bool:
@@ -372,9 +423,10 @@ class GuardedStep:
     def _does_not_fit(
         self, data: Any, size: int, in_use: int | None, *, fixed: bool = False
     ) -> CannotFit:
-        needs = self._needs
-        if needs is None and (traces := self._step.traces(data)):
-            needs = StepNeeds(traces, self._step.samples(data) or 1)
+        tensors = self._tensors
+        if tensors is None and (traces := self._step.traces(data)):
+            tensors = StepNeeds(traces, self._step.samples(data) or 1)
+        needs = self._needs or tensors
         text = wording.cannot_fit(
             size=size,
             fixed=fixed,
@@ -383,7 +435,7 @@ class GuardedStep:
             budget=self._budget,
             tensors=[
                 (self._step.layer(op), bytes_)
-                for op, bytes_ in (() if needs is None else needs.peak(size).tensors)
+                for op, bytes_ in (() if tensors is None else tensors.peak(size).tensors)
             ],
         )
         emit("cannot_fit", data_text=text, slice_size=size, budget_bytes=self._budget)

@@ -9,7 +9,24 @@ from typing import Any
 from legroom.core.errors import LegroomError
 from legroom.core.units import parse_size
 
-__all__ = ["GuardOptions"]
+__all__ = ["GuardOptions", "Start"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """How a training by a plan begins. From there on the guard goes by what it sees.
+
+    Attributes:
+        batch_size: The batches it was planned for.
+        slice_size: The size of its slices; the batch size for the whole batch.
+        peak_bytes: What it was predicted to take: with less than that, the plan does not hold.
+        recompute: Blocks of layers that are computed again for their gradients.
+    """
+
+    batch_size: int
+    slice_size: int
+    peak_bytes: int
+    recompute: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +37,13 @@ class GuardOptions:
         memory: A budget in bytes to plan by; slices are chosen to stay under it.
         exact: Never slice what slices would change.
         slice_size: A slice size fixed by hand.
+        start: Where a plan has the training steps begin.
     """
 
     memory: int | None = None
     exact: bool = False
     slice_size: int | None = None
+    start: Start | None = None
 
     @classmethod
     def read(

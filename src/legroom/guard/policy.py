@@ -16,7 +16,7 @@ __all__ = ["SliceSearch"]
 # Past a measured size, what is added for larger ones has this much doubt, and so much of what was
 # measured may be chance: the same step does not always peak at the same height.
 _GROWTH_MARGIN = 1.25
-_CHANCE = 0.1
+_CHANCE = 0.15
 # With so much more memory than it had when it failed, a size may be tried again; with so little
 # less than it had when it fitted, it still fits.
 _MORE = 1.3
@@ -24,7 +24,7 @@ _SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
 # A larger size is worth a new trace only if it is so much larger; below a few samples any is.
-_WORTH = 0.92
+_WORTH = 0.94
 _FEW = 32
 # A size is good enough when no larger one could be more than this much larger.
 _GOOD_ENOUGH = 0.8
@@ -38,11 +38,13 @@ class SliceSearch:
         fixed: A slice size set by hand; nothing is searched then.
         predict: Bytes that a step needs with slices of a size, before anything was measured.
         doubt: How many times as much as predicted it might be.
+        start: The size to begin with, before anything was seen, where a plan says so.
     """
 
     fixed: int | None = None
     predict: Callable[[int], int] | None = None
     doubt: float = 1.15
+    start: int | None = None
     _needs: dict[int, int] = dataclasses.field(default_factory=dict)
     _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
     _failed: list[tuple[int, int | None]] = dataclasses.field(default_factory=list)
@@ -56,6 +58,8 @@ class SliceSearch:
         """
         if self.fixed is not None:
             return min(self.fixed, samples)
+        if self.start is not None and not self._fitted and not self._failed:
+            return min(self.start, samples)
         barred = self._barred(free)
         proven = self._proven(samples, free, barred)
         limit = samples if barred is None else min(samples, barred - 1)
@@ -165,11 +169,17 @@ class SliceSearch:
         near = min(self._needs, key=lambda other: abs(other - size))
         each = self._per_sample()
         if size <= near:
-            return max(0, int(self._needs[near] - each * (near - size)))
+            return max(0, int(self._needs[near] - each * (near - size)), self._carried(near, size))
         if size == near + 1 and near < _FEW:
             return int(self._needs[near] + each)  # a step of one is a large step down here
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
-        return int(self._needs[near] + each * added)
+        return max(int(self._needs[near] + each * added), self._carried(near, size))
+
+    def _carried(self, near: int, size: int) -> int:
+        """What was measured at one size, as the prediction carries it over to another."""
+        if self.predict is None or self.predict(near) <= 0:
+            return 0
+        return int(self._needs[near] * self.predict(size) / self.predict(near))
 
     def _knows_growth(self) -> bool:
         if self.predict is not None:
@@ -181,7 +191,8 @@ class SliceSearch:
         low, high = min(self._needs), max(self._needs)
         predicted = 0.0
         if self.predict is not None and self.predict(high) > 0:
-            growth = (self.predict(2 * high) - self.predict(high)) / high
+            # Over a wide range: an allocator takes the next few samples into what it has, or not.
+            growth = (self.predict(4 * high) - self.predict(high)) / (3 * high)
             predicted = growth * self._needs[high] / self.predict(high)
         if high >= low * _APART:
             measured = (self._needs[high] - self._needs[low]) / (high - low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import weakref
 from typing import Any
@@ -32,12 +33,12 @@ class Registry:
         """Guard a model from now on."""
         _patch_backend()
         self._options[model] = options
-        _forget_functions(model)
+        _start_anew(model)
 
     def remove(self, model: Any) -> None:
         """Leave a model to Keras again."""
         self._options.pop(model, None)
-        _forget_functions(model)
+        _start_anew(model)
 
     def add_everything(self, options: GuardOptions) -> None:
         """Guard every model of this process from now on."""
@@ -65,6 +66,8 @@ class Registry:
         """Make the guarded runner of one of a model's steps."""
         options = self.options(model)
         assert options is not None
+        if kind != "train":
+            options = dataclasses.replace(options, start=None)  # a plan is one for training
         guarded = supervised(step, options, _SUBJECTS[kind])
         if kind == "train":
             guarded.on_first_batch = foresight.of(model)
@@ -121,7 +124,10 @@ def _patch_backend() -> None:
     patch_trainer(registry.wants, registry.guard, registry.around)
 
 
-def _forget_functions(model: Any) -> None:
-    """Have Keras ask for its functions anew."""
+def _start_anew(model: Any) -> None:
+    """Have Keras ask for its functions anew, of a model that recomputes nothing."""
+    from legroom.backends.tensorflow.blocks import keep_everything
+
+    keep_everything(model)
     for name in ("train_function", "test_function", "predict_function"):
         setattr(model, name, None)

@@ -16,6 +16,8 @@ __all__ = [
     "exact_refuses",
     "grown",
     "other_data",
+    "plan_for_others",
+    "plan_too_large",
     "planned",
     "ran_out",
     "recomputing",
@@ -85,14 +87,28 @@ def exact_refuses(subject: str, names: Sequence[str]) -> str:
     return f"{coupling(names)}: with exact=True the {subject} runs whole"
 
 
-def recomputing(subject: str, samples: int, blocks: Sequence[Sequence[str]]) -> str:
-    """How a step that must run whole is made to fit."""
+def recomputing(subject: str, samples: int, size: int, blocks: Sequence[Sequence[str]]) -> str:
+    """How a step is made to fit by recomputing."""
     count = sum(len(block) for block in blocks)
     layers = "1 layer is" if count == 1 else f"{count} layers are"
+    how = "whole" if size >= samples else f"as {slices_of(samples, size)}"
     return (
-        f"{subject} {samples} runs whole, and {layers} computed again for the gradients instead of "
+        f"{subject} {samples} runs {how}, and {layers} computed again for the gradients instead of "
         "being kept: the same result in less memory, and a slower step"
     )
+
+
+def plan_too_large(peak: int, budget: int) -> str:
+    """When a plan was made for more memory than there is."""
+    return (
+        f"the plan may take up to {format_bytes(peak)}, and there are {format_bytes(budget)}: it "
+        "is not followed, and what fits is looked for"
+    )
+
+
+def plan_for_others(planned: int, samples: int) -> str:
+    """When batches are not those of the plan."""
+    return f"the plan is for batches of {planned}, and the first one has {samples}"
 
 
 def repeated_leaner(subject: str, place: str | None, needed: int | None, samples: int) -> str:

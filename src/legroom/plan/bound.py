@@ -11,7 +11,14 @@ from typing import Any
 from legroom.core.errors import LegroomError
 from legroom.plan.ways import Plan
 
-__all__ = ["apply_plan", "check_plan", "fingerprint", "register_applier"]
+__all__ = [
+    "apply_plan",
+    "blocks_here",
+    "check_plan",
+    "fingerprint",
+    "layer_names",
+    "register_applier",
+]
 
 _applier: Callable[[Any, Plan], Any] | None = None
 
@@ -23,21 +30,37 @@ def register_applier(applier: Callable[[Any, Plan], Any]) -> None:
 
 
 def fingerprint(model: Any) -> str:
-    """What a plan is bound to: the model's weights by shape and type, not their values or names.
+    """What a plan is bound to: inputs, layers and weights by shape and type, and the optimizer.
 
-    Names are counted up in a process, and the same model has others the next time.
+    Not values, and not names: those are counted up in a process, and the same model has others
+    the next time.
     """
     parts = [f"{tuple(variable.shape)} {variable.dtype}" for variable in model.weights]
     parts += [type(model).__name__, type(getattr(model, "optimizer", None)).__name__]
-    parts += [type(layer).__name__ for layer in getattr(model, "layers", ())]
+    parts += [f"{tuple(each.shape)} {each.dtype}" for each in getattr(model, "inputs", None) or ()]
+    for layer in model._flatten_layers(include_self=False):
+        parts.append(f"{type(layer).__name__} {layer.dtype_policy.name} {layer.trainable}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def layer_names(model: Any) -> tuple[str, ...]:
+    """The layers that can be recomputed, in an order that does not depend on their names."""
+    from legroom.backends.tensorflow.blocks import block_order
+
+    return tuple(name for chain in block_order(model) for name in chain)
+
+
+def blocks_here(plan: Plan, model: Any) -> tuple[tuple[str, ...], ...]:
+    """The blocks that a plan recomputes, by the names that the model's layers have here."""
+    here = dict(zip(plan.layers, layer_names(model), strict=True)) if plan.layers else {}
+    return tuple(tuple(here[name] for name in block) for block in plan.chosen.recompute)
+
+
 def check_plan(plan: Plan, model: Any) -> None:
-    """See that a plan is for this model, and of this version.
+    """See that a plan is for this model and of this version, and can be followed.
 
     Raises:
-        LegroomError: If it is not.
+        LegroomError: If it is not, or asks for what is decided when a model is built.
     """
     here = importlib.metadata.version("legroom")
     if plan.legroom != here:
@@ -47,8 +70,14 @@ def check_plan(plan: Plan, model: Any) -> None:
         )
     if plan.fingerprint != fingerprint(model):
         raise LegroomError(
-            f"This plan was made for another model, {plan.model!r}: layers, weights or optimizer "
-            f"are not those of {model.name!r}. Make one for it with legroom.plan(model, …)."
+            f"This plan was made for another model, {plan.model!r}: inputs, layers, weights or "
+            f"optimizer are not those of {model.name!r}. Make one for this model with "
+            "legroom.plan(model, …)."
+        )
+    if plan.chosen.mixed_precision:
+        raise LegroomError(
+            "This plan needs mixed precision, which a model has from its making. Call "
+            'keras.config.set_dtype_policy("mixed_float16") before it is built, and plan again.'
         )
 
 
@@ -59,15 +88,8 @@ def apply_plan(plan: Plan, model: Any) -> Any:
         The same model.
 
     Raises:
-        LegroomError: If the plan is for another model or version, or asks for what has to be
-            decided when the model is built.
+        LegroomError: As :func:`check_plan`.
     """
-    check_plan(plan, model)
-    if plan.chosen.mixed_precision:
-        raise LegroomError(
-            "This plan needs mixed precision, which a model has from its making. Call "
-            'keras.config.set_dtype_policy("mixed_float16") before it is built, and plan again.'
-        )
     if _applier is None:
         importlib.import_module("legroom.guard")  # registers itself
     assert _applier is not None

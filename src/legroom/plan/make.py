@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes, parse_size
-from legroom.plan.bound import fingerprint
+from legroom.plan.bound import fingerprint, layer_names
 from legroom.plan.choose import choose, largest_that_fits, slice_time
+from legroom.plan.recomputed import Recompute
 from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
@@ -55,6 +57,15 @@ def plan(
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
     budget = read_budget(memory)
     prediction = Prediction(model, data=data, length=length, source=source)
+    with _as_built(model):
+        return _plan(prediction, samples, budget, allow, exact=bool(exact), source=source)
+
+
+def _plan(
+    prediction: Prediction, samples: int, budget: int, allow: Collection[str], *, exact: bool,
+    source: str,
+) -> Plan:  # fmt: skip
+    model = prediction.model
     whole = prediction.estimate(samples, budget)
     held = whole.breakdown["weights"] + whole.breakdown["optimizer"]
     if held > budget:
@@ -65,18 +76,14 @@ def plan(
             needed_bytes=held,
             budget_bytes=budget,
         )
-    ways = [_as_it_is(whole, budget)]
-    notes: list[str] = list(whole.notes)
+    ways = _ways(prediction, whole, samples, budget, allow, exact=exact, source=source)
+    notes = list(whole.notes)
     coupled = _coupled(model)
-    if "slices" in allow and samples > 1:
-        ways.append(_slices(prediction, whole, samples, budget, exact=not coupled))
-        if coupled and not exact:
-            notes.append(
-                f"slices change what {_listed(coupled)} sees: it takes its statistics from "
-                "smaller slices. exact=True leaves slices out."
-            )
-    if "mixed_precision" in allow and not ways[0].fits:
-        ways.append(_mixed(model, samples, budget, data, length, source))
+    if coupled and not exact and any(way.slice_size is not None for way in ways):
+        notes.append(
+            f"slices change what {_listed(coupled)} sees: it takes its statistics from smaller "
+            "slices. exact=True leaves slices out."
+        )
     chosen, others, better = choose(ways, budget, exact=exact)
     return Plan(
         model=whole.model,
@@ -89,7 +96,47 @@ def plan(
         estimate=whole,
         next_better_bytes=better,
         notes=tuple(notes),
+        exact=exact,
+        layers=layer_names(model) if chosen.recompute else (),
     )
+
+
+@contextlib.contextmanager
+def _as_built(model: Any) -> Iterator[None]:
+    """Without what a plan that is in force recomputes: that is not the model as it is."""
+    from legroom.backends.tensorflow.blocks import recomputing
+    from legroom.backends.tensorflow.specs import check_model
+
+    check_model(model, "fit")
+    with recomputing(model, ()):
+        yield
+
+
+def _ways(
+    prediction: Prediction, whole: Estimate, samples: int, budget: int, allow: Collection[str], *,
+    exact: bool, source: str,
+) -> list[Way]:  # fmt: skip
+    """All ways that are allowed; those that do more work only where as it is it does not fit."""
+    ways = [_as_it_is(whole, budget)]
+    sliceable = "slices" in allow and samples > 1
+    same = not _coupled(prediction.model)
+    added = _added_by_slices(prediction, whole, samples)
+    if sliceable:
+        ways.append(_slices(prediction, added, samples, budget, exact=same))
+    if ways[0].fits:
+        return ways
+    if "remat" in allow:
+        peak = ways[0].peak_bytes or 0
+        recompute = Recompute(prediction, samples, peak, compiled=whole.source == "compiled")
+        ways += [way for way in [recompute.whole(budget)] if way is not None]
+        enough = any(way.fits and (way.exact or not exact) for way in ways)
+        if sliceable and not enough and (same or not exact):
+            # Both kinds of additional work: looked at only where neither is enough.
+            both = recompute.sliced(added, budget, exact=same)
+            ways += [way for way in [both] if way is not None]
+    if "mixed_precision" in allow:
+        ways.append(_mixed(prediction, samples, budget, source))
+    return ways
 
 
 def read_budget(memory: str | int | None) -> int:
@@ -116,16 +163,23 @@ def _as_it_is(whole: Estimate, budget: int) -> Way:
     return Way("as it is", peak, 1.0, peak <= budget)
 
 
-def _slices(
-    prediction: Prediction, whole: Estimate, samples: int, budget: int, *, exact: bool
-) -> Way:
+def _added_by_slices(prediction: Prediction, whole: Estimate, samples: int) -> Callable[[int], int]:
+    """What slices of a size take beside what a step on as many samples takes."""
     gradients = _gradient_bytes(prediction.model)
     input_bytes = whole.breakdown["input"] / samples
 
-    def peak(size: int) -> int:
+    def added(size: int) -> int:
         # The sums of the gradients, those of the slice, and the whole batch beside its slice.
-        extra = 2 * gradients + int(input_bytes * (samples - size))
-        return prediction.peak(size) + extra
+        return 2 * gradients + int(input_bytes * (samples - size))
+
+    return added
+
+
+def _slices(
+    prediction: Prediction, added: Callable[[int], int], samples: int, budget: int, *, exact: bool
+) -> Way:
+    def peak(size: int) -> int:
+        return prediction.peak(size) + added(size)
 
     size = largest_that_fits(peak, budget, max(1, samples - 1))
     if size == 0:
@@ -150,16 +204,12 @@ def _coupled(model: Any) -> list[str]:
     return list(coupling_layers(model))
 
 
-def _mixed(
-    model: Any, samples: int, budget: int, data: Any, length: int | None, source: str
-) -> Way:
+def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Way:
     from legroom.backends.tensorflow.weights import in_half_precision
 
     try:
-        with in_half_precision(model) as other:
-            made = Prediction(other, data=data, length=length, source=source).estimate(
-                samples, budget
-            )
+        with in_half_precision(prediction.model) as other:
+            made = Prediction(other, source=source, **prediction.asked).estimate(samples, budget)
     except LegroomError as error:
         return Way("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
                    reason=f"could not be predicted: {error}")  # fmt: skip

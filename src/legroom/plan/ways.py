@@ -24,7 +24,7 @@ class Way(Record):
         reason: Why it was passed over; empty for the one that was chosen.
         slice_size: The size of its slices; None for the whole batch.
         mixed_precision: Whether it needs half precision.
-        recompute: The layers whose activations are computed again on the way back.
+        recompute: Blocks of layers that are computed again for their gradients, by name.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Way(Record):
     reason: str = ""
     slice_size: int | None = None
     mixed_precision: bool = False
-    recompute: tuple[str, ...] = ()
+    recompute: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,9 @@ class Plan(Record):
         estimate: What the step as it is would take.
         next_better_bytes: The budget at which a faster way would fit; None for the fastest.
         notes: What a reader should know: what slices would change, for one.
+        exact: Whether only ways that make the same update were asked for.
+        layers: The names that the layers had where something is recomputed; in another process
+            they have others, in the same order.
     """
 
     VERSION: ClassVar[int] = 1
@@ -67,6 +70,8 @@ class Plan(Record):
     estimate: Estimate
     next_better_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    exact: bool = False
+    layers: tuple[str, ...] = ()
 
     @property
     def slice_size(self) -> int | None:

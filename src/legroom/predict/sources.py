@@ -19,7 +19,7 @@ from legroom.core.series import thinned
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
 from legroom.predict.estimate import BREAKDOWN, Estimate
-from legroom.predict.replay import look_closer, replay, replays
+from legroom.predict.replay import look_closer, replay, replays, smallest_pool
 from legroom.predict.script import Script
 
 __all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
@@ -130,7 +130,7 @@ class Prediction:
         _check_backend()
         self.model = model
         self.method = method
-        self._asked = {"method": method, "data": data, "length": length}
+        self.asked = {"method": method, "data": data, "length": length}
         self._source = source
         self._scripts: dict[str, tuple[Script, Any]] = {}
         self._notes: list[str] = []
@@ -174,7 +174,7 @@ class Prediction:
         from legroom.backends.tensorflow.compiled import compile_step
 
         try:
-            step, total, temporary = compile_step(self.model, samples, **self._asked)
+            step, total, temporary = compile_step(self.model, samples, **self.asked)
         except UnsupportedModel:
             raise
         except LegroomError as error:
@@ -213,11 +213,11 @@ class Prediction:
     def _script(self, source: str) -> tuple[Script, Any]:
         if source not in self._scripts:
             make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
-            self._scripts[source] = make(self.model, self._asked)
+            self._scripts[source] = make(self.model, self.asked)
         return self._scripts[source]
 
     def peak(self, samples: int) -> int:
-        """The peak at a batch size, quickly and without its parts; error bar included.
+        """The pool that a batch size needs, quickly and without its parts; error bar included.
 
         By the best source that was asked for an estimate before.
         """
@@ -227,8 +227,14 @@ class Prediction:
             played = replay(script, samples, steps=max(4, len(script.steps) + 1))
             _, above = _MARGINS[source]
             doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
-            self._peaks[samples] = max(played.first, int(played.steady + above * doubt) + _SLACK)
+            high = int(played.steady + above * doubt) + _SLACK
+            self._peaks[samples] = max(played.first, high, smallest_pool(script, samples))
         return self._peaks[samples]
+
+    def traced_peak(self, samples: int) -> int:
+        """The steady peak by the graph alone, without an error bar: for comparing two graphs."""
+        script, _ = self._script("traced")
+        return replay(script, samples, 4).steady
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""

@@ -22,6 +22,7 @@ class RunReport(Record):
         batch_size: The largest batch that was trained on, as the script asked for it.
         slice_size: The slice size in force at the end; the batch size where nothing was sliced.
         peak_bytes: The largest device memory seen in use, where the allocator tells.
+        predicted_bytes: The peak that was predicted, before a step of the last slice size ran.
         budget_bytes: What the training was allowed to use, where a limit is known.
         samples_seen: Samples whose update is in the weights.
         samples_lost: Samples that were read and are in no update. Always 0, or something is wrong.
@@ -34,6 +35,7 @@ class RunReport(Record):
     batch_size: int | None = None
     slice_size: int | None = None
     peak_bytes: int | None = None
+    predicted_bytes: int | None = None
     budget_bytes: int | None = None
     samples_seen: int = 0
     samples_lost: int = 0
@@ -71,8 +73,9 @@ class RunReport(Record):
             for key, choose in (("peak_bytes", max), ("batch_size", max)):
                 if data.get(key) is not None:
                     report[key] = choose(data[key], report.get(key) or 0)
-            if data.get("budget_bytes") is not None:
-                report["budget_bytes"] = data["budget_bytes"]
+            for key in ("budget_bytes", "predicted_bytes"):
+                if data.get(key) is not None:
+                    report[key] = data[key]
         if report.get("slice_size") is None:
             report["slice_size"] = report.get("batch_size")
         return cls(**report)

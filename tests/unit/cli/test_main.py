@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -65,17 +64,18 @@ def test_commands_are_found_by_their_file(tmp_path: Path) -> None:
 
 def test_help_is_quick_and_needs_no_framework() -> None:
     code = (
-        "import atexit, sys\n"
+        "import atexit, sys, time\n"
         "sys.argv = ['legroom', '--help']\n"
         "heavy = ('keras', 'tensorflow', 'numpy', 'jax', 'torch')\n"
-        "atexit.register(lambda: print([name for name in heavy if name in sys.modules]))\n"
+        "found = lambda: [name for name in heavy if name in sys.modules]\n"
+        "atexit.register(lambda: print(time.process_time(), found()))\n"
         "from legroom.cli.main import main\n"
         "main()\n"
     )
     seconds = []
     for _ in range(5):
-        start = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        seconds.append(time.perf_counter() - start)
-        assert done.stdout.endswith("[]\n")
+        spent, found = done.stdout.splitlines()[-1].split(maxsplit=1)
+        seconds.append(float(spent))  # its own, whatever else runs here
+        assert found == "[]"
     assert min(seconds) < 0.3

@@ -8,8 +8,10 @@ import pytest
 
 from legroom.core.errors import CannotFit
 from legroom.core.events import listening
+from legroom.core.graphs import Graph, Node, StepWalk
+from legroom.core.traces import TracedOp
 from legroom.guard.loop import GuardedStep
-from legroom.guard.options import GuardOptions
+from legroom.guard.options import GuardOptions, Start
 
 
 class Exhausted(Exception):
@@ -49,6 +51,9 @@ class Step:
 
     def traces(self, data):
         return []
+
+    def walk(self, data):
+        return None
 
     def is_oom(self, error):
         return isinstance(error, Exhausted)
@@ -148,6 +153,80 @@ def test_the_budget_is_the_smaller_of_the_limit_and_what_was_asked_for():
     guarded = GuardedStep(step, GuardOptions(memory=400))
     guarded(20)
     assert guarded.budget_bytes == 400
+
+
+def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events):
+    size = (((0.0, 10.0),), 1.0)
+    nodes = [
+        Node("batch", "none", [], [], [None], cheap=True),
+        Node("activation", "new", [(0, 0)], [], [size]),
+    ]
+
+    class Walked(Step):
+        def traces(self, data):
+            ops = [TracedOp("activation", (("a", 4 * data),), ())]  # not all of it
+            return [SimpleNamespace(kept=[], loops=False, ops=lambda n: ops)]
+
+        def walk(self, data):
+            return StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 0)
+
+    step = Walked(limit=2**20)
+    step.run = lambda data, size: step.ran.append(size)
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(200_000)
+    assert 50_000 < step.ran[0] < 100_000
+    guarded.report()
+    (progress,) = [event for event in events if event.name == "progress"]
+    assert progress.data["predicted_bytes"] == pytest.approx(10 * step.ran[0], rel=0.1)
+
+
+def test_a_plan_is_where_the_search_begins_not_where_it_ends(events):
+    step = Step()
+    plan = Start(batch_size=256, slice_size=64, peak_bytes=700)
+    guarded = GuardedStep(step, GuardOptions(memory=1000, start=plan))
+    for _ in range(8):
+        guarded(256)
+    assert step.ran[0] == 64
+    assert 80 <= step.ran[-1] <= 100  # there is room for 100
+
+
+def test_a_plan_that_runs_out_is_left_behind(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions(start=Start(256, 128, peak_bytes=900)))
+    assert guarded(256) == "trained 256"
+    assert step.ran[:2] == [128, 64]
+    assert [event.name for event in events if event.name == "oom"] == ["oom"]
+
+
+def test_a_plan_for_more_memory_is_not_followed(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions(start=Start(64, 2, peak_bytes=5000)))
+    guarded(64)
+    assert step.ran == [None]
+    assert "is not followed" in events[0].text
+
+
+def test_a_plan_says_what_is_recomputed_from_the_start(events):
+    class Leaner(Step):
+        def recompute(self, blocks):
+            self.limit *= 4
+            self.blocks = blocks
+
+    step = Leaner()
+    plan = Start(256, 256, peak_bytes=900, recompute=(("a", "b"),))
+    guarded = GuardedStep(step, GuardOptions(start=plan))
+    guarded(256)
+    assert step.ran == [None]
+    assert step.blocks == (("a", "b"),)
+    (told,) = [event for event in events if event.name == "plan"]
+    assert "2 layers are computed again" in told.text
+    assert told.data["recompute"] == [["a", "b"]]
+
+
+def test_batches_that_the_plan_is_not_for_are_said(events):
+    guarded = GuardedStep(Step(), GuardOptions(start=Start(64, 32, peak_bytes=900)))
+    guarded(48)
+    assert "the plan is for batches of 64, and the first one has 48" in events[0].text
 
 
 def test_samples_are_counted_once(events):

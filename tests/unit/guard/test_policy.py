@@ -63,9 +63,9 @@ def test_measured_search_is_short_and_settles_high(sizes, fixed, each, rest, err
 
 @given(st.integers(2, 2000), st.floats(0.2, 0.9))
 def test_a_good_prediction_means_no_failure(batch, part):
-    need = {n: 1000 + 50 * n for n in range(1, 2 * batch + 1)}
+    need = {n: 1000 + 50 * n for n in range(1, 4 * batch + 1)}
     free = int(need[batch] * part) + 1060
-    search = SliceSearch(predict=lambda n: need[min(n, 2 * batch)])
+    search = SliceSearch(predict=need.__getitem__)
     fits = max((n for n in range(1, batch + 1) if need[n] <= free), default=1)
     _, tried = train(search, batch, fits, fixed=1000, each=50, free=free)
     assert all(fitted for _, fitted in tried)

@@ -7,8 +7,9 @@ Any other model is opened layer by layer: a layer is a block by itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ __all__ = [
     "functional_parts",
     "keep_everything",
     "recompute_blocks",
+    "recomputing",
     "run_nodes",
     "runs_of",
 ]
@@ -84,6 +86,27 @@ def keep_everything(model: Any) -> None:
         if ours is not None:
             object.__delattr__(part, ours)
             object.__delattr__(part, _OURS)
+
+
+@contextlib.contextmanager
+def recomputing(model: Any, blocks: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Recompute these blocks, and no others, for a while."""
+    parts = {id(x): x for x in [*model._flatten_layers(), *functional_parts(model)]}.values()
+    before = [
+        (part, name, vars(part)[name])
+        for part in parts
+        if _OURS in vars(part)
+        for name in (vars(part)[_OURS], _OURS)
+    ]
+    keep_everything(model)
+    try:
+        if blocks:
+            recompute_blocks(model, blocks)
+        yield
+    finally:
+        keep_everything(model)
+        for part, name, value in before:
+            object.__setattr__(part, name, value)
 
 
 def functional_parts(model: Any) -> list[Any]:

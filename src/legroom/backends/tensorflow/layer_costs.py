@@ -17,16 +17,42 @@ from keras import tree
 
 from legroom.backends.tensorflow.blocks import functional_parts, run_nodes, runs_of
 from legroom.backends.tensorflow.shadow import shadowed
+from legroom.backends.tensorflow.specs import batch_specs
 from legroom.backends.tensorflow.trace import PASS_ON
 from legroom.backends.tensorflow.traits import own_function
+from legroom.backends.tensorflow.untouched import untouched
 from legroom.core.traces import LayerCost
 
-__all__ = ["layer_costs"]
+__all__ = ["layer_costs", "step_costs"]
 
 # Ops that make nothing a step has to hold.
 _FREE = {"Placeholder", "Const", "VarHandleOp", "Shape", "NoOp"}
 # Floating-point operations that take as long as one byte takes to be read or written.
 _OPERATIONS_PER_BYTE = 12
+
+
+def step_costs(
+    model: Any, samples: int, data: Any = None, length: int | None = None
+) -> tuple[list[LayerCost], bool]:
+    """The layers of a model as a training step runs them, which changes nothing about it.
+
+    Args:
+        model: The model, built.
+        samples: The number of samples in a batch.
+        data: One batch or its specs, where the model alone does not tell what it is given.
+        length: What open axes of the inputs other than the first stand for.
+
+    Returns:
+        As :func:`layer_costs`; nothing for a model that can't be called on its inputs alone.
+    """
+    for specs in batch_specs(model, "fit", data, length):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(specs)
+        x = tree.map_structure(
+            lambda spec: tf.TensorSpec((samples, *spec.shape[1:]), spec.dtype), x
+        )
+        with untouched(model):
+            return layer_costs(model, x)
+    return [], False
 
 
 def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
@@ -38,7 +64,15 @@ def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
 
     Returns:
         The layers, and whether neighbours can be joined to a block; else each is one by itself.
+        Nothing for a model that can't be called on its inputs alone.
     """
+    try:
+        return _read_costs(model, inputs)
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
+        return [], False
+
+
+def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
     parts = functional_parts(model)
     spans: dict[int, list[_Span]] = {}
 

@@ -147,7 +147,20 @@ class _Run:
             tf.zeros(v.shape, v.dtype) if g is None else g
             for v, g in zip(variables, gradients[len(watched) :], strict=True)
         ]
-        return [by_input.get(id(x)) for x in again], for_variables
+        for_inputs = [by_input.get(id(x)) for x in again]
+        return self._finished(for_inputs, for_variables), for_variables
+
+    def _finished(self, for_inputs: list[Any], for_variables: list[Any]) -> list[Any]:
+        """The inputs' gradients, once those of the variables are there.
+
+        Nothing waits for a weight's gradient before the update. Left to itself, a graph goes on
+        with the layers before and holds what was computed again here for too long.
+        """
+        if tf.executing_eagerly() or self._compiled:
+            return for_inputs
+        ends = [g.values if isinstance(g, tf.IndexedSlices) else g for g in for_variables]
+        with tf.control_dependencies(ends):
+            return [tf.identity(g) if isinstance(g, tf.Tensor) else g for g in for_inputs]
 
     def _after(self, upstream: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
         """The inputs again, as tensors that exist only once the gradients have come this far.

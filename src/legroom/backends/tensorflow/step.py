@@ -17,8 +17,10 @@ from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
 from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.walk import walk_gradients
 from legroom.backends.tensorflow.whole import WholeStep
 from legroom.core.errors import LegroomError
+from legroom.core.graphs import StepWalk
 from legroom.core.traces import LayerCost
 from legroom.messages.ops import layer_of_op, match_layer
 
@@ -94,20 +96,33 @@ class Step:
             return []
         return [GraphTrace(graph, samples) for graph in self._whole.prepare(data)]
 
+    def walk(self, data: Any) -> StepWalk | None:
+        """What computes the gradients on a batch like this, as TensorFlow's executor runs it.
+
+        None for a step that is not a Keras model's own, or is not run by that executor.
+        """
+        traits = self._traits
+        if self._model is None or not traits.trains or traits.eager or traits.jit_compile:
+            return None
+        try:
+            return walk_gradients(self._model, data)
+        except LegroomError:
+            return None  # what its slices need is seen when they run
+
     def layer_costs(self, data: Any) -> tuple[list[LayerCost], bool]:
         """What the model's layers keep for their gradients; none where there is no model."""
         if self._model is None or not self._traits.trains:
             return [], False
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        try:
-            return layer_costs(self._model, batch.as_tensors(inputs))
-        except (TypeError, ValueError, AttributeError, NotImplementedError):
-            return [], False  # a model that can't be called on its inputs alone
+        return layer_costs(self._model, batch.as_tensors(inputs))
 
     def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
         """From now on, compute these blocks of layers again instead of keeping them."""
         recompute_blocks(self._model, blocks)
         self._whole = WholeStep(self._traits)
+        if self._sliced is not None:
+            self._sliced.release()
+            self._sliced = None
 
     @property
     def needs_data(self) -> bool:

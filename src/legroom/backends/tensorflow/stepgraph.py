@@ -8,6 +8,7 @@ metrics, seeds) is kept as shapes only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from legroom.backends.tensorflow.collect import collecting
 from legroom.backends.tensorflow.specs import batch_specs, check_model
 from legroom.backends.tensorflow.traits import own_function
 from legroom.backends.tensorflow.untouched import untouched, without_memory
@@ -119,6 +121,7 @@ def trace_step(
     data: Any = None,
     length: int | None = None,
     samples: int | None = None,
+    updates: bool = True,
 ) -> StepGraph:
     """Trace one step of a model.
 
@@ -128,6 +131,7 @@ def trace_step(
         data: A batch, as arrays, specs or a data set; None to read it off the model.
         length: What open axes of the inputs other than the first stand for.
         samples: A batch size to trace for; None leaves it open, as Keras does.
+        updates: Whether the optimizer's part is traced; without it the gradients are returned.
 
     Raises:
         UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
@@ -150,7 +154,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples)
+                return _trace(model, method, specs, samples, updates)
             except LegroomError:
                 raise
             except Exception as error:
@@ -163,8 +167,10 @@ def trace_step(
     ) from first
 
 
-def _trace(model: Any, method: str, specs: Any, samples: int | None) -> StepGraph:
+def _trace(model: Any, method: str, specs: Any, samples: int | None, updates: bool) -> StepGraph:
     call = getattr(model, _STEPS[method])
+    if not updates:
+        call = functools.partial(_without_update, call)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
@@ -190,6 +196,14 @@ def _trace(model: Any, method: str, specs: Any, samples: int | None) -> StepGrap
         jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
         method=method,
     )
+
+
+def _without_update(call: Any, data: Any) -> Any:
+    """A step up to its gradients, which are returned."""
+    gradients: list[Any] = []
+    with collecting(lambda applied: gradients.append(applied.gradients)):
+        outputs = call(data)
+    return outputs, gradients
 
 
 def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:

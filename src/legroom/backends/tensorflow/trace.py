@@ -45,6 +45,11 @@ class GraphTrace:
             name: (shape, dtype) for op in self._ops for name, shape, dtype in op.outputs
         }
 
+    @property
+    def loops(self) -> bool:
+        """Whether it has loops, whose inside is not looked at here."""
+        return any(op.kind in ("While", "StatelessWhile") for op in self._ops)
+
     def ops(self, samples: int) -> list[TracedOp]:
         """The ops in order, with the bytes they make on this many samples."""
         return [

@@ -8,11 +8,12 @@ import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
 from legroom.backends.tensorflow.scratch import scratch_bytes
-from legroom.backends.tensorflow.stepgraph import StepGraph
+from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
-from legroom.core.graphs import Graph, Node, Size
+from legroom.backends.tensorflow.weights import trainable_bytes
+from legroom.core.graphs import Graph, Node, Size, StepWalk
 
-__all__ = ["TRACED_SIZE", "input_sizes", "walk_step"]
+__all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
 
 # The batch size to trace for: a prime that no layer is as wide as, so that an axis which it
 # divides is the batch's.
@@ -32,6 +33,16 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
 _WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
+
+
+def walk_gradients(model: Any, data: Any) -> StepWalk:
+    """What computes the gradients of a model's training step on batches like this one.
+
+    Raises:
+        LegroomError: If it can't be traced apart from the training.
+    """
+    step = trace_step(model, data=data, samples=TRACED_SIZE, updates=False)
+    return StepWalk(walk_step(step), step.held, input_sizes(step), trainable_bytes(model))
 
 
 def walk_step(step: StepGraph) -> Graph:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from legroom.core.traces import LayerCost
-from legroom.plan.blocks import choose_blocks, leanest_blocks
+from legroom.plan.blocks import choose_blocks, held_bytes, leanest_blocks
 
-__all__ = ["Leaner"]
+__all__ = ["RecomputeSearch"]
 
 # Of what a prediction says is missing, so much more is saved: it is not that sure.
 _MARGIN = 1.3
@@ -22,7 +22,7 @@ class _Step(Protocol):
         ...
 
 
-class Leaner:
+class RecomputeSearch:
     """Chooses blocks of layers to recompute, more with every attempt.
 
     Args:
@@ -34,6 +34,11 @@ class Leaner:
         self._costs: Sequence[LayerCost] | None = None
         self._joined = False
         self._held: int | None = None
+        self._in_force: Sequence[Sequence[str]] = ()
+
+    def begin_with(self, blocks: Sequence[Sequence[str]]) -> None:
+        """Take blocks as chosen by someone else: what comes next is to hold less."""
+        self._in_force = blocks
 
     def next_blocks(self, data: Any, missing: int | None) -> list[list[str]]:
         """Blocks that hold less than those before; none where nothing is left to save.
@@ -44,7 +49,7 @@ class Leaner:
         """
         if self._costs is None:
             self._costs, self._joined = self._step.layer_costs(data)
-            self._held = sum(cost.kept_bytes for cost in self._costs)
+            self._held = held_bytes(self._costs, self._places(self._in_force))
         if not self._held:
             return []
         budgets = [int(self._held * share) for share in _SHARES]
@@ -59,6 +64,11 @@ class Leaner:
                 return self._named(chosen)
         self._held = 0  # nothing leaner comes after this
         return self._named(leanest_blocks(self._costs, joined=self._joined))
+
+    def _places(self, blocks: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+        assert self._costs is not None
+        at = {cost.name: place for place, cost in enumerate(self._costs)}
+        return [(at[block[0]], at[block[-1]] + 1) for block in blocks if block[0] in at]
 
     def _named(self, blocks: Sequence[tuple[int, int]]) -> list[list[str]]:
         assert self._costs is not None

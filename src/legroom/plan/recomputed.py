@@ -1,0 +1,142 @@
+"""Ways that recompute: which blocks, what they save, how long it takes.
+
+What recomputing saves is the difference of two walks, over the step's graph as it is and with the
+blocks recomputed. Both are off in the same places, so their difference is nearer than either; the
+error bar stays that of the step as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from legroom.core.traces import LayerCost
+from legroom.plan.blocks import choose_blocks, leanest_blocks
+from legroom.plan.choose import largest_that_fits, slice_time
+from legroom.plan.ways import Way
+from legroom.predict.sources import Prediction
+
+__all__ = ["Recompute"]
+
+# The gradients take about twice as long as the pass that they come after.
+_PASSES = 3.0
+# How often blocks are chosen anew because those before were predicted to be too large.
+_TRIES = 3
+
+
+class Recompute:
+    """The ways to recompute parts of a model.
+
+    Args:
+        prediction: The model as it is.
+        samples: The batch size.
+        whole_peak: What a whole batch takes as it is, error bar included.
+        compiled: Whether XLA compiles the step, which is asked for its own figures then.
+    """
+
+    def __init__(
+        self, prediction: Prediction, samples: int, whole_peak: int, *, compiled: bool
+    ) -> None:
+        from legroom.backends.tensorflow.layer_costs import step_costs
+
+        self._plain = prediction
+        self._samples = samples
+        self._whole_peak = whole_peak
+        self._compiled = compiled
+        asked = prediction.asked
+        self._costs: Sequence[LayerCost]
+        self._costs, self._joined = step_costs(
+            prediction.model, samples, asked["data"], asked["length"]
+        )
+        self._kept = sum(cost.kept_bytes for cost in self._costs)
+
+    def whole(self, budget: int) -> Way | None:
+        """The whole batch, with as little recomputed as the budget allows.
+
+        Returns:
+            It, or the way that needs least where none fits; None where nothing can be saved.
+        """
+        target = self._kept - (self._whole_peak - budget)
+        way = None
+        for _ in range(_TRIES):
+            blocks = None
+            if target > 0:
+                blocks = choose_blocks(self._costs, target, joined=self._joined)
+            if blocks is None:
+                break
+            peak = self._peak(self._named(blocks))
+            way = self._way(blocks, peak, budget)
+            if way.fits:
+                return way
+            target -= peak - budget
+        blocks = leanest_blocks(self._costs, joined=self._joined)
+        if not blocks:
+            return way
+        return self._way(blocks, self._peak(self._named(blocks)), budget)
+
+    def sliced(self, added: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
+        """Slices, with as much recomputed as saves anything.
+
+        Args:
+            added: The bytes that slices of a size take beside a step on as many samples.
+            budget: The bytes there are.
+            exact: Whether slices make the same update.
+        """
+        blocks = leanest_blocks(self._costs, joined=self._joined)
+        if not blocks or self._compiled:
+            return None
+        names = self._named(blocks)
+        leaner = self._traced(names)
+
+        def peak(size: int) -> int:
+            saved = self._plain.traced_peak(size) - leaner.traced_peak(size)
+            return self._plain.peak(size) - max(0, saved) + added(size)
+
+        size = largest_that_fits(peak, budget, max(1, self._samples - 1)) or 1
+        size = -(-self._samples // -(-self._samples // size))
+        time = slice_time(self._samples, size) * self._time(blocks)
+        count = -(-self._samples // size)
+        return Way(
+            f"{count} slices of {size}, {_recompute(names)}", peak(size), time,
+            peak(size) <= budget, exact, slice_size=size, recompute=names,
+        )  # fmt: skip
+
+    def _way(self, blocks: Sequence[tuple[int, int]], peak: int, budget: int) -> Way:
+        names = self._named(blocks)
+        return Way(_recompute(names), peak, self._time(blocks), peak <= budget, recompute=names)
+
+    def _peak(self, names: tuple[tuple[str, ...], ...]) -> int:
+        """The peak of a whole batch, error bar included."""
+        from legroom.backends.tensorflow.blocks import recomputing
+
+        if self._compiled:
+            with recomputing(self._plain.model, names):
+                made = self._prediction("compiled").estimate(self._samples)
+            return max(made.high_bytes, made.first_step_bytes)
+        leaner = self._traced(names)
+        saved = self._plain.traced_peak(self._samples) - leaner.traced_peak(self._samples)
+        return self._whole_peak - max(0, saved)
+
+    def _traced(self, names: tuple[tuple[str, ...], ...]) -> Prediction:
+        """The model with these blocks recomputed, traced."""
+        from legroom.backends.tensorflow.blocks import recomputing
+
+        prediction = self._prediction("traced")
+        with recomputing(self._plain.model, names):
+            prediction.traced_peak(1)
+        return prediction
+
+    def _prediction(self, source: str) -> Prediction:
+        return Prediction(self._plain.model, source=source, **self._plain.asked)
+
+    def _time(self, blocks: Sequence[tuple[int, int]]) -> float:
+        total = sum(cost.work for cost in self._costs)
+        again = sum(cost.work for start, stop in blocks for cost in self._costs[start:stop])
+        return 1.0 + (again / total / _PASSES if total else 0.0)
+
+    def _named(self, blocks: Sequence[tuple[int, int]]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(cost.name for cost in self._costs[start:stop]) for start, stop in blocks)
+
+
+def _recompute(names: Sequence[Sequence[str]]) -> str:
+    count = sum(len(block) for block in names)
+    return f"recompute {count} layer{'s' * (count != 1)}"
