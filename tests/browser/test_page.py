@@ -123,6 +123,10 @@ def test_its_numbers_are_those_of_the_record(tmp_path: Path, open_page: Callable
     assert shown.values(".ways [data-bytes]") == ["19000000", "41000000"]
     assert shown.values(".stages [data-bytes]") == ["1000", "5000000"]
     assert shown.page.inner_text("[data-figure=peak_bytes]") == "25.0 MB"
+    for chart, said in (("memory", "device: 10.0 MB"), ("step", "in use ")):
+        shown.page.hover(f"[data-chart={chart}] canvas")
+        shown.page.wait_for_timeout(150)
+        assert said in shown.page.inner_text(f"[data-chart={chart}]")
     assert shown.errors == []
 
 

@@ -30,7 +30,7 @@ def report(
     ],
     other: Annotated[
         Path | None,
-        typer.Argument(help="Another run, to compare with.", metavar="[OTHER]", show_default=False),
+        typer.Argument(help="Another run, to compare with.", metavar="OTHER", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,

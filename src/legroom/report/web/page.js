@@ -135,11 +135,16 @@
       const count = { type: "value", name: narrow ? "" : "slices", min: 0, minInterval: 1,
         max: ({ max }) => max + 1, show: slices.length > 0, axisLabel: { color: GREEN }, nameTextStyle: { color: look.dim },
         splitLine: { show: false } };
-      const base = frame(look, narrow, { trigger: "item", formatter: (at) =>
-        at.data.text !== undefined ? tip([[at.seriesName, true], [at.data.text, false]]) :
-          tip([[at.seriesName, true], [at.seriesName.startsWith("slices") ? String(at.value[1]) :
-            bytes(at.value[1]), false], [at.value[0].toFixed(1) + " " + unitName, false]]) });
-      for (const one of series) if (one.type === "line") one.triggerLineEvent = true;
+      // Beside the values at a moment, what happened near to it: marks are small to hit.
+      const near = (at) => run.happenings.filter(([when]) =>
+        Math.abs(when / unit - at) <= 0.01 * x.max).slice(0, 4)
+        .map(([, name, text]) => [(EVENTS[name] || [0, 0, name])[2] + ": " + text, false]);
+      const base = frame(look, narrow, { trigger: "axis", formatter: (all) => tip([
+        [all[0].value[0].toFixed(1) + " " + unitName, true],
+        ...all.filter((at) => at.value[1] !== null && at.data.text === undefined)
+          .map((at) => [at.seriesName + ": " + (at.seriesName.startsWith("slices") ? at.value[1] :
+            bytes(at.value[1])), false]),
+        ...near(all[0].value[0])]) });
       if (slices.length) base.grid.right = narrow ? 34 : 50;
       return { ...base, xAxis: x, yAxis: [y, count], series: series };
     },
