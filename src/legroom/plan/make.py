@@ -81,8 +81,8 @@ def _plan(
     coupled = _coupled(model)
     if coupled and not exact and any(way.slice_size is not None for way in ways):
         notes.append(
-            f"slices change what {_listed(coupled)} sees: it takes its statistics from smaller "
-            "slices. exact=True leaves slices out."
+            f"{_listed(coupled)} would take statistics from slices, not from the whole batch: not "
+            "exactly the same training. exact=True leaves slices out."
         )
     chosen, others, better = choose(ways, budget, exact=exact)
     return Plan(
@@ -220,4 +220,4 @@ def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Wa
 
 def _listed(names: Collection[str]) -> str:
     first, *rest = names
-    return first if not rest else f"{first} and {len(rest)} other layer{'s' * (len(rest) > 1)}"
+    return first if not rest else f"{first} and {len(rest)} more"

@@ -19,6 +19,8 @@ __all__ = ["Recompute"]
 
 # The gradients take about twice as long as the pass that they come after.
 _PASSES = 3.0
+# A way that takes more than this share of the step as it is saves nothing to speak of.
+_WORTH = 0.95
 # How often blocks are chosen anew because those before were predicted to be too large.
 _TRIES = 3
 
@@ -69,9 +71,10 @@ class Recompute:
                 return way
             target -= peak - budget
         blocks = leanest_blocks(self._costs, joined=self._joined)
-        if not blocks:
-            return way
-        return self._way(blocks, self._peak(self._named(blocks)), budget)
+        if blocks:
+            way = self._way(blocks, self._peak(self._named(blocks)), budget)
+        saves = way is not None and (way.peak_bytes or 0) <= _WORTH * self._whole_peak
+        return way if saves else None
 
     def sliced(self, added: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
         """Slices, with as much recomputed as saves anything.
