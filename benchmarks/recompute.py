@@ -9,6 +9,7 @@ activations; every block recomputed (uniform); and blocks chosen for what unifor
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import statistics
@@ -44,7 +45,11 @@ def uniform() -> Blocks:
 
 def choose(budget: int) -> Blocks:
     """The blocks that legroom recomputes in so much memory, by the walk's own figures."""
-    way = Recompute(plain, batch, plain.traced_peak(batch), compiled=False).whole(budget)
+    peak = plain.traced_peak(batch)
+    whole = dataclasses.replace(
+        plain.estimate(batch), peak_bytes=peak, high_bytes=peak, first_step_bytes=peak
+    )
+    way = Recompute(plain, batch, whole).whole(budget)
     assert way is not None
     return way.recompute
 

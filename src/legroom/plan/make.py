@@ -126,8 +126,7 @@ def _ways(
     if ways[0].fits:
         return ways
     if "remat" in allow:
-        peak = ways[0].peak_bytes or 0
-        recompute = Recompute(prediction, samples, peak, compiled=whole.source == "compiled")
+        recompute = Recompute(prediction, samples, whole)
         ways += [way for way in [recompute.whole(budget)] if way is not None]
         enough = any(way.fits and (way.exact or not exact) for way in ways)
         if sliceable and not enough and (same or not exact):
