@@ -126,6 +126,27 @@ def accuracy() -> None:
     subprocess.run([sys.executable, str(HERE / "accuracy.py")], env=QUIET, check=True)
 
 
+def recompute(results: dict[str, Any]) -> None:
+    """Recomputing: memory and time over the plain step's, all ways in turns in one process."""
+    print("Recomputing (activations and time over the plain step's, turns taken in one process)")
+    for name, batch in (("ResNet50", 48), ("deep_transformer", 32)):
+        seen = child("recompute.py", name, batch)
+        results[f"recompute_{name}"] = seen
+        half, even, like = seen["half"], seen["uniform"], seen["like uniform"]
+        say(f"{name}, for half: memory", f"{half['memory']:.2f}", "<= 0.50", half["memory"] <= 0.5)
+        say("  and time", f"{half['time']:.2f}", "<= 1.35", half["time"] <= 1.35)
+        say("  every block: memory, time", f"{even['memory']:.2f}, {even['time']:.2f}", "", None)
+        what = f"{like['memory']:.2f}, {like['time']:.2f}"
+        say("  chosen for as much: memory, time", what, f"<= {even['time']:.2f}",
+            like["time"] <= even["time"] * 1.02)  # fmt: skip
+
+
+def planned() -> None:
+    """The short form of planned training under a cap."""
+    print("Planned training at half of the plain peak (benchmarks/planned.py)", flush=True)
+    subprocess.run([sys.executable, str(HERE / "planned.py")], env=QUIET, check=True)
+
+
 def snapshots(results: dict[str, Any]) -> None:
     """What it costs to be able to go on, and how soon one does."""
     seen = child("snapshots.py", "measure")
@@ -196,6 +217,8 @@ def main() -> None:
     added_memory(results)
     explain(results)
     accuracy()
+    recompute(results)
+    planned()
     snapshots(results)
     watching(results)
     streams(results)

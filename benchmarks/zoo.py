@@ -113,6 +113,14 @@ def transformer() -> Any:
     return keras.Model(inputs, layers.Dense(8000, "softmax")(x))
 
 
+def deep_transformer() -> Any:
+    inputs = keras.Input((64,), dtype="int32")
+    x = layers.Embedding(2000, 128)(inputs)
+    for _ in range(12):
+        x = _attention_block(x, 128, 4)
+    return keras.Model(inputs, layers.Dense(2000, "softmax")(x))
+
+
 def embeddings() -> Any:
     inputs = [keras.Input((1,), dtype="int32", name=f"c{i}") for i in range(6)]
     parts = [layers.Flatten()(layers.Embedding(20000, 32)(each)) for each in inputs]
@@ -281,6 +289,7 @@ ZOO = {
     "lstm": Entry(lstm),
     "gru": Entry(gru),
     "transformer": Entry(transformer),
+    "deep_transformer": Entry(deep_transformer),
     "embeddings": Entry(embeddings, "binary_crossentropy", metrics=()),
     "two_inputs": Entry(two_inputs),
     "own_step": Entry(own_step),

@@ -330,17 +330,32 @@ def recompute():
     }  # fmt: skip
 
 
-def largest():
-    model = cnn("sgd")
-    budget = 120 * 2**20
-    size = legroom.largest_batch(model, memory=budget, multiple=4)
+def largest_of(model, budget, **options):
+    """The largest batch, that it runs, and that twice as much does not."""
     from legroom.predict.sources import Prediction
 
+    size = legroom.largest_batch(model, memory=budget, **options)
     prediction = Prediction(model, source="probed")
     return {
         "size": size,
         "fits": prediction.try_size(size, budget),
         "twice": prediction.try_size(2 * size, budget),
+    }
+
+
+def largest():
+    return largest_of(cnn("sgd"), 120 * 2**20, multiple=4)
+
+
+def largest_of_others():
+    words = keras.Sequential(
+        [keras.Input((40,), dtype="int32"), layers.Embedding(500, 64), layers.LSTM(96),
+         layers.Dense(3)]
+    )  # fmt: skip
+    words.compile("adam", "mse")
+    return {
+        "lstm": largest_of(words, 60 * 2**20, power_of_two=True),
+        "normed": largest_of(normed(), 80 * 2**20),
     }
 
 

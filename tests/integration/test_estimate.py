@@ -157,3 +157,16 @@ def test_the_largest_batch_fits_and_twice_it_does_not(seen):
     assert result["size"] % 4 == 0
     assert result["fits"]
     assert not result["twice"]
+
+
+@pytest.mark.long
+def test_the_largest_batches_of_other_models_fit_and_twice_they_do_not():
+    done = subprocess.run(
+        [sys.executable, CHILD, "largest_of_others"], capture_output=True, text=True, timeout=1800
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name in ("lstm", "normed"):
+        assert found[name]["fits"], found
+        assert not found[name]["twice"], found
+    assert found["lstm"]["size"].bit_count() == 1

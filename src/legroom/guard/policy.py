@@ -26,6 +26,8 @@ _APART = 2
 # A larger size is worth a new trace only if it is so much larger; below a few samples any is.
 _WORTH = 0.94
 _FEW = 32
+# A plan was made with care: past it, only what is much larger is worth the risk of failing.
+_WORTH_PAST_PLAN = 0.8
 # A size is good enough when no larger one could be more than this much larger.
 _GOOD_ENOUGH = 0.8
 
@@ -75,6 +77,8 @@ class SliceSearch:
                 expected = max(1, barred // 2)
             chosen = max(expected, proven)
             if proven >= chosen * _WORTH and chosen < samples and proven >= _FEW:
+                chosen = proven
+            if self.start is not None and proven >= chosen * _WORTH_PAST_PLAN and chosen < samples:
                 chosen = proven
         elif barred is None:
             chosen = min(limit, proven + max(1, proven // 3)) if proven else limit

@@ -81,8 +81,8 @@ def _plan(
     coupled = _coupled(model)
     if coupled and not exact and any(way.slice_size is not None for way in ways):
         notes.append(
-            f"slices change what {_listed(coupled)} sees: it takes its statistics from smaller "
-            "slices. exact=True leaves slices out."
+            f"{_listed(coupled)} would take statistics from slices, not from the whole batch: not "
+            "exactly the same training. exact=True leaves slices out."
         )
     chosen, others, better = choose(ways, budget, exact=exact)
     return Plan(
@@ -126,8 +126,7 @@ def _ways(
     if ways[0].fits:
         return ways
     if "remat" in allow:
-        peak = ways[0].peak_bytes or 0
-        recompute = Recompute(prediction, samples, peak, compiled=whole.source == "compiled")
+        recompute = Recompute(prediction, samples, whole)
         ways += [way for way in [recompute.whole(budget)] if way is not None]
         enough = any(way.fits and (way.exact or not exact) for way in ways)
         if sliceable and not enough and (same or not exact):
@@ -220,4 +219,4 @@ def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Wa
 
 def _listed(names: Collection[str]) -> str:
     first, *rest = names
-    return first if not rest else f"{first} and {len(rest)} other layer{'s' * (len(rest) > 1)}"
+    return first if not rest else f"{first} and {len(rest)} more"

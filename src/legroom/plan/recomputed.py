@@ -1,8 +1,8 @@
 """Ways that recompute: which blocks, what they save, how long it takes.
 
 What recomputing saves is the difference of two walks, over the step's graph as it is and with the
-blocks recomputed. Both are off in the same places, so their difference is nearer than either; the
-error bar stays that of the step as it is.
+blocks recomputed. Both are off in the same places, so their difference is nearer than either. The
+error bar is that of the step as it is, in proportion to what is left, and half as much again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from legroom.core.traces import LayerCost
 from legroom.plan.blocks import choose_blocks, leanest_blocks
 from legroom.plan.choose import largest_that_fits, slice_time
 from legroom.plan.ways import Way
+from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction
 
 __all__ = ["Recompute"]
 
 # The gradients take about twice as long as the pass that they come after.
 _PASSES = 3.0
+# How much less sure what is left is than the step as it is.
+_MORE_DOUBT = 1.5
+# A way that takes more than this share of the step as it is saves nothing to speak of.
+_WORTH = 0.95
 # How often blocks are chosen anew because those before were predicted to be too large.
 _TRIES = 3
 
@@ -29,19 +34,18 @@ class Recompute:
     Args:
         prediction: The model as it is.
         samples: The batch size.
-        whole_peak: What a whole batch takes as it is, error bar included.
-        compiled: Whether XLA compiles the step, which is asked for its own figures then.
+        whole: The estimate of a whole batch as it is. Where XLA compiles the step, it is asked for
+            its own figures of the recomputed one as well.
     """
 
-    def __init__(
-        self, prediction: Prediction, samples: int, whole_peak: int, *, compiled: bool
-    ) -> None:
+    def __init__(self, prediction: Prediction, samples: int, whole: Estimate) -> None:
         from legroom.backends.tensorflow.layer_costs import step_costs
 
         self._plain = prediction
         self._samples = samples
-        self._whole_peak = whole_peak
-        self._compiled = compiled
+        self._middle = whole.peak_bytes
+        self._whole_peak = max(whole.high_bytes, whole.first_step_bytes)
+        self._compiled = whole.source == "compiled"
         asked = prediction.asked
         self._costs: Sequence[LayerCost]
         self._costs, self._joined = step_costs(
@@ -69,9 +73,10 @@ class Recompute:
                 return way
             target -= peak - budget
         blocks = leanest_blocks(self._costs, joined=self._joined)
-        if not blocks:
-            return way
-        return self._way(blocks, self._peak(self._named(blocks)), budget)
+        if blocks:
+            way = self._way(blocks, self._peak(self._named(blocks)), budget)
+        saves = way is not None and (way.peak_bytes or 0) <= _WORTH * self._whole_peak
+        return way if saves else None
 
     def sliced(self, added: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
         """Slices, with as much recomputed as saves anything.
@@ -114,7 +119,9 @@ class Recompute:
             return max(made.high_bytes, made.first_step_bytes)
         leaner = self._traced(names)
         saved = self._plain.traced_peak(self._samples) - leaner.traced_peak(self._samples)
-        return self._whole_peak - max(0, saved)
+        left = self._middle - max(0, saved)
+        bar = self._whole_peak - self._middle
+        return left + min(bar, int(_MORE_DOUBT * bar * left / self._middle))
 
     def _traced(self, names: tuple[tuple[str, ...], ...]) -> Prediction:
         """The model with these blocks recomputed, traced."""

@@ -105,3 +105,12 @@ def test_a_size_fixed_by_hand_stays():
 def test_a_prediction_that_does_not_grow_with_the_slice_is_taken_in_proportion():
     search = SliceSearch(predict=lambda size: 700, doubt=1.9)
     assert search.propose(192, free=1000) == 144  # not 1, which would need as much
+
+
+def test_past_a_plan_only_what_is_much_larger_is_tried():
+    for free, expected in ((1300, 100), (1700, 128)):
+        search = SliceSearch(predict=lambda size: 10 * size, start=100)
+        assert search.propose(256, free) == 100
+        search.succeeded(100, free, 1000)
+        assert search.propose(256, free) >= expected
+        assert (search.propose(256, free) == 100) == (expected == 100)

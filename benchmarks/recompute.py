@@ -1,0 +1,99 @@
+"""What recomputing saves and costs: ResNet50 and a transformer of 12 blocks.
+
+    python benchmarks/recompute.py ResNet50 48
+    python benchmarks/recompute.py deep_transformer 32
+
+Four ways of the same step take turns in one process: plain; a plan for half of the plain
+activations; every block recomputed (uniform); and blocks chosen for what uniform needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Any
+
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")
+
+import tensorflow as tf
+from zoo import compiled, one_batch
+
+from legroom.backends.tensorflow.blocks import block_order, recomputing
+from legroom.plan.recomputed import Recompute
+from legroom.predict.sources import Prediction
+
+ROUNDS, STEPS = 4, 2
+Blocks = tuple[tuple[str, ...], ...]
+name, batch = sys.argv[1], int(sys.argv[2])
+model = compiled(name, "adam", "float32")
+data = one_batch(model, batch)
+
+
+def uniform() -> Blocks:
+    """Each of the model's own blocks by itself."""
+    chain = next(iter(block_order(model)))
+    if name == "ResNet50":
+        prefixes = dict.fromkeys("_".join(n.split("_")[:2]) for n in chain if "block" in n)
+        return tuple(tuple(n for n in chain if n.startswith(f"{p}_")) for p in prefixes)
+    inner = chain[1:-1]  # without the embedding and the head
+    return tuple(tuple(inner[i : i + 8]) for i in range(0, len(inner), 8))
+
+
+def choose(budget: int) -> Blocks:
+    """The blocks that legroom recomputes in so much memory, by the walk's own figures."""
+    peak = plain.traced_peak(batch)
+    whole = dataclasses.replace(
+        plain.estimate(batch), peak_bytes=peak, high_bytes=peak, first_step_bytes=peak
+    )
+    way = Recompute(plain, batch, whole).whole(budget)
+    assert way is not None
+    return way.recompute
+
+
+def traced(blocks: Blocks) -> int:
+    prediction = Prediction(model, source="traced")
+    with recomputing(model, blocks):
+        return prediction.traced_peak(batch)
+
+
+def run(function: Any) -> None:
+    model.train_function = function
+    model.fit(data, steps_per_epoch=STEPS, verbose=0)
+
+
+plain = Prediction(model, source="traced")
+parts = plain.estimate(batch).breakdown
+held = parts["weights"] + parts["optimizer"] + parts["input"]
+whole = plain.traced_peak(batch)
+by_block = uniform()
+ways: dict[str, Blocks] = {
+    "plain": (),
+    "half": choose(held + (whole - held) // 2),
+    "uniform": by_block,
+    "like uniform": choose(traced(by_block)),
+}
+functions, found = {}, {way: {"seconds": []} for way in ways}  # type: ignore[var-annotated]
+for way, blocks in ways.items():
+    with recomputing(model, blocks):
+        run(None)  # traced with these blocks, and kept
+        functions[way] = model.train_function
+    before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    run(functions[way])
+    found[way]["layers"] = sum(map(len, blocks))
+    found[way]["activations"] = tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
+for _ in range(ROUNDS):
+    for way, function in functions.items():
+        began = time.perf_counter()
+        run(function)
+        found[way]["seconds"].append((time.perf_counter() - began) / STEPS)
+for figures in found.values():
+    figures["memory"] = figures["activations"] / found["plain"]["activations"]
+    figures["time"] = statistics.median(
+        a / b for a, b in zip(figures["seconds"], found["plain"]["seconds"], strict=True)
+    )
+print(json.dumps(found))
