@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 
 import keras
@@ -153,9 +154,12 @@ def streamed():
     """A stream over files, with a stage of one's own behind it."""
     import legroom
 
-    for name, array in zip("xy", data(), strict=True):
-        np.save(f"{name}.npy", array)
-    stream = legroom.stream(("x.npy", "y.npy"), batch_size=BATCH, memory="64KiB", seed=3)
+    # Beside the script, and its own: the same training runs in another process at the same time.
+    folder = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(__file__)))
+    files = tuple(os.path.join(folder, f"{name}.npy") for name in "xy")
+    for file, array in zip(files, data(), strict=True):
+        np.save(file, array)
+    stream = legroom.stream(files, batch_size=BATCH, memory="64KiB", seed=3)
     model = dense(layers.Dropout(0.3))
     model.compile("adam", "mse", metrics=["mae"])
     return model, (stream.map(lambda x, y: (x, y * 2)).prefetch(2),), {}

@@ -1,7 +1,7 @@
 """Follows memory through loops, and finds out what makes it grow.
 
 Reading memory takes a tenth of a millisecond, so it is done after each of a loop's first
-iterations, and then so seldom that it takes no more than a two-hundredth of the time. Whatever
+iterations, and then so seldom that it takes no more than three thousandths of the time. Whatever
 takes longer (collecting garbage, counting who holds what, noting lines) is done only where readings
 rise.
 """
@@ -32,7 +32,7 @@ __all__ = ["Watcher"]
 
 _FREE = 12  # first iterations that are read whatever it costs
 _FREE_RUNS = 3  # of a loop, for one that is entered again and again
-_SHARE = 0.005  # of the time may go into readings
+_SHARE = 0.003  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
 _GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
 _UNEXPLAINED = 1_000_000  # bytes an iteration: what nothing explains has to be more than this

@@ -179,7 +179,7 @@ def test_an_image_of_another_size_is_told(tmp_path: Path) -> None:
     [
         ({"source": 5}, TypeError, "can't read a int. Expected arrays"),
         ({"source": "nowhere/*.tfrecord"}, FileNotFoundError, "no file nowhere"),
-        ({"source": ["x.npy", "gone.npy"]}, FileNotFoundError, "no file x.npy"),
+        ({"source": ["gone.npy", "y.npy"]}, FileNotFoundError, "no file gone.npy"),
         ({"source": (np.zeros(3), np.zeros(4))}, ValueError, r"shape \(3,\), \(4,\)"),
         ({"source": np.zeros((0, 2))}, ValueError, "at least one sample"),
         ({"source": np.zeros((9, 9)), "batch_size": 0}, ValueError, "Received: 0"),
