@@ -213,15 +213,16 @@ class GuardedStep:
                     raise
                 failure = self._step.describe(error)
             if failure is None:
-                need = None
+                need, stayed = None, 0
                 if measures:
                     peak = self._step.pool.peak_bytes()
                     need = None if peak is None else peak - in_use
+                    stayed = max(0, (self._step.pool.in_use_bytes() or 0) - in_use)
                     self._measured[size] = self._measured.get(size, 0) + 1
                     self._tell_measured(samples, size, in_use, need)
                     if self._needs is not None and self._subject == "batch":
                         self._predicted = (in_use or 0) + self._needs(size)
-                self._search.succeeded(size, free, need)
+                self._search.succeeded(size, free, need, stayed)
                 if size >= samples and self._search.settled(samples, size):
                     self._whole_fits.add(samples)
                 self._count(samples)
@@ -263,6 +264,8 @@ class GuardedStep:
                 and -(-samples // size) < -(-samples // before)
             ):
                 text = wording.grown(self._subject, samples, size)
+            elif reason == "shrink":
+                text = wording.shrunk(self._subject, samples, size, free)
             self._tell_plan(samples, size, reason, text)
         elif size >= samples and before is not None and before < samples:
             text = wording.grown(self._subject, samples, size)

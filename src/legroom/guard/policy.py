@@ -48,6 +48,7 @@ class SliceSearch:
     doubt: float = 1.15
     start: int | None = None
     _needs: dict[int, int] = dataclasses.field(default_factory=dict)
+    _again: dict[int, int] = dataclasses.field(default_factory=dict)
     _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
     _failed: list[tuple[int, int | None]] = dataclasses.field(default_factory=list)
 
@@ -88,18 +89,21 @@ class SliceSearch:
             chosen = (proven + barred) // 2
         return max(1, min(chosen if chosen == proven else _even(chosen, samples, proven), limit))
 
-    def succeeded(self, size: int, free: int | None, need: int | None) -> None:
+    def succeeded(self, size: int, free: int | None, need: int | None, stayed: int = 0) -> None:
         """A step with slices of this size went through.
 
         Args:
             size: The slice size.
             free: The bytes that were free before it.
             need: The bytes it took at its peak, where they were measured.
+            stayed: The bytes of them that are in use after it. The first step of a size makes what
+                the next ones find: the optimizer's slots, a function's constants.
         """
         known = self._fitted.get(size)
         self._fitted[size] = free if known is None or free is None else min(known, free)
         if need is not None:
             self._needs[size] = max(need, self._needs.get(size, 0))
+            self._again[size] = max(need - stayed, self._again.get(size, 0))
 
     def failed(self, size: int, free: int | None) -> None:
         """A step with slices of this size ran out of memory."""
@@ -110,6 +114,7 @@ class SliceSearch:
         if free is not None and expected is not None and expected <= free:
             correction = free * 1.05 / expected
             self._needs = {at: int(need * correction) for at, need in self._needs.items()}
+            self._again = {at: int(need * correction) for at, need in self._again.items()}
 
     def settled(self, samples: int, size: int) -> bool:
         """Whether whole batches of this size are known to fit."""
@@ -136,7 +141,7 @@ class SliceSearch:
                 and (barred is None or size < barred)
                 and (
                     free is None
-                    or (size in self._needs and self._needs[size] <= free)
+                    or (size in self._again and self._again[size] <= free)
                     or (had is not None and had <= free * _SAME)
                 )
             ),

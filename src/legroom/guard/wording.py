@@ -69,6 +69,12 @@ def grown(subject: str, samples: int, size: int) -> str:
     return f"there is room for more: {subject} {samples} now runs {how}"
 
 
+def shrunk(subject: str, samples: int, size: int, free: int | None) -> str:
+    """The line when there is less room than before."""
+    left = "" if free is None else f" ({format_bytes(free)})"
+    return f"less memory is free{left}: {subject} {samples} now runs as {slices_of(samples, size)}"
+
+
 def coupling(names: Sequence[str]) -> str:
     """What couples the samples of a batch."""
     return f"{_listed(names)} mix{'es' if len(names) == 1 else ''} the samples of a batch"

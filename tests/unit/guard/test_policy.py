@@ -114,3 +114,10 @@ def test_past_a_plan_only_what_is_much_larger_is_tried():
         search.succeeded(100, free, 1000)
         assert search.propose(256, free) >= expected
         assert (search.propose(256, free) == 100) == (expected == 100)
+
+
+def test_what_stayed_after_the_first_step_is_not_needed_again():
+    search = SliceSearch()
+    search.succeeded(86, 156, 150, stayed=53)
+    assert search.propose(512, 103) >= 86
+    assert search.propose(512, 90) < 86

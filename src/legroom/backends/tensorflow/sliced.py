@@ -55,6 +55,7 @@ class SlicedStep:
         self._functions: dict[tuple[int, int], Any] = {}
         self._counting: Any = None
         self._slices = 1
+        self._slice_size: int | None = None
         self._held_order: list[int] = []
         self._held_results: dict[int, int] = {}
 
@@ -65,6 +66,10 @@ class SlicedStep:
         parts = batch.Slices(data, samples, slice_size)
         sizes = parts.sizes
         self._slices = len(sizes)
+        if slice_size != self._slice_size:
+            # Functions keep constants as large as activations: those of other sizes go.
+            self._slice_size = slice_size
+            self._functions = {key: f for key, f in self._functions.items() if key[1] in sizes}
         if self._traits.eager:
             with logging_writes() as log:
                 return self._undone_by(log, parts, sizes)
