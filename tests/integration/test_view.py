@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -109,6 +110,32 @@ def test_a_terminal_that_changes_its_size_is_left_clean(place: Place, terminals:
     terminal.wait()
     assert terminal.text().rstrip().splitlines()[-1].startswith(("all steps", "╰"))
     assert terminal.is_as_found()
+
+
+TRAINING = """
+    import keras, numpy as np
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((64, 64, 3)), layers.Conv2D(16, 3), layers.Flatten(),
+                              layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.zeros((320, 64, 64, 3), "float32")
+    model.fit(x, x[:, :1, 0, 0], batch_size=32, epochs=2)
+"""
+
+
+def test_a_word_in_the_progress_bar_of_keras(place: Place, terminals: Any) -> None:
+    place.write(TRAINING)
+    wide = terminals("run", "--memory", "300MiB", "script.py", columns=120)
+    narrow = terminals("run", "--memory", "300MiB", "--dir", "other", "script.py", columns=60)
+    wide.wait()
+    narrow.wait()
+    lines = [line for line in wide.text().splitlines() if "10/10" in line]
+    assert len(lines) == 2
+    assert all(re.search(r"loss: \S+ - memory: \d+(\.\d+)? MB/315 MB", line) for line in lines)
+    assert "- memory:" not in narrow.text()
+    piped = place.legroom("run", "--memory", "300MiB", "--fresh", "script.py")
+    assert "10/10" in piped.stdout
+    assert "- memory:" not in piped.stdout
 
 
 def test_without_a_terminal_there_are_plain_lines(place: Place) -> None:

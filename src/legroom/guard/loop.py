@@ -229,6 +229,15 @@ class GuardedStep:
                 return outputs
             self._answer(data, samples, size, free, failure, began)
 
+    @property
+    def status(self) -> str | None:
+        """A word on the last batch's memory, without asking the device; None without a limit."""
+        peak = sampler.peak_bytes
+        if self._budget is None or peak is None or not self._current:
+            return None
+        samples, size = next(reversed(self._current.items()))
+        return wording.status(peak, self._budget, -(-samples // size))
+
     def _run_unsliceable(self, data: Any) -> Any:
         try:
             return self._step.run(data, None)

@@ -63,6 +63,11 @@ class Sampler:
             self._thread = threading.Thread(target=self._run, name="legroom-memory", daemon=True)
             self._thread.start()
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most that was in use on the device so far; None where nobody looked."""
+        return None if self._looked is None else self._looked.peak or None
+
     def tell(self) -> None:
         """Tell what was seen since the last time; called at a training's end."""
         looked = self._looked
@@ -123,21 +128,21 @@ class _Looked:
         self._resident: Callable[[], int] = ResidentMemory()
         self._device: int | None = None
         self._host = 0
-        self._peak = 0  # kept, because the guard resets the allocator's own to measure steps
+        self.peak = 0  # kept, because the guard resets the allocator's own to measure steps
 
     def look(self) -> None:
         """Look now."""
         in_use = self._pool.in_use_bytes()
         if in_use is not None:
             self._device = max(self._device or 0, in_use)
-            self._peak = max(self._peak, in_use, self._pool.peak_bytes() or 0)
+            self.peak = max(self.peak, in_use, self._pool.peak_bytes() or 0)
         self._host = max(self._host, self._resident())
 
     def take(self) -> dict[str, Any]:
         """What was the most, and begin anew."""
         seen = {
             "device_bytes": self._device,
-            "peak_bytes": self._peak or None,
+            "peak_bytes": self.peak or None,
             "host_bytes": self._host or None,
         }
         self._device, self._host = None, 0

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from legroom.core.events import Event, emit, has_listener, listening
 from legroom.guard.loop import GuardedStep
+from legroom.guard.progress import status_in_progress_bar
 from legroom.guard.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
@@ -52,7 +53,12 @@ class Session:
         events: list[Event] = []
         self._depth.value = 1
         try:
-            with terminal(), listening(events.append), _tensorboard(method, call):
+            with (
+                terminal(),
+                listening(events.append),
+                _tensorboard(method, call),
+                status_in_progress_bar(self._status),
+            ):
                 emit("training_started", method=method)
                 try:
                     result = self._kept(method, model, call)()
@@ -76,6 +82,9 @@ class Session:
         from legroom.guard.resume import KeptFit
 
         return KeptFit(run, model, call, self._report)
+
+    def _status(self) -> str | None:
+        return next((text for step in list(self._steps) if (text := step.status)), None)
 
     def _report(self) -> None:
         for step in list(self._steps):

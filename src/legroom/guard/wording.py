@@ -26,9 +26,11 @@ __all__ = [
     "replayed",
     "resumed",
     "resumed_loop",
+    "shrunk",
     "slices_change",
     "slices_of",
     "starts_from_top",
+    "status",
     "stopped",
     "unverified",
     "whole_because",
@@ -73,6 +75,12 @@ def shrunk(subject: str, samples: int, size: int, free: int | None) -> str:
     """The line when there is less room than before."""
     left = "" if free is None else f" ({format_bytes(free)})"
     return f"less memory is free{left}: {subject} {samples} now runs as {slices_of(samples, size)}"
+
+
+def status(peak: int, budget: int, slices: int) -> str:
+    """A word for a progress bar."""
+    cut = f", {slices} slices" if slices > 1 else ""
+    return f"{format_bytes(peak)}/{format_bytes(budget)}{cut}"
 
 
 def coupling(names: Sequence[str]) -> str:
