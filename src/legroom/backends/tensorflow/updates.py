@@ -106,9 +106,18 @@ class Update:
         apply_gradients(self._committer, update, gradients, saved)
 
     def commit_for_now(self) -> None:
-        """Apply what was added up, so that it can be taken back until the step is through."""
+        """Apply what was added up, so that it can be taken back until the step is through.
+
+        Where it runs out of memory half-way, it is not completed: whoever takes it back has the old
+        values, and completing it by hand, with next to nothing free, can end the process.
+        """
         self._old = self._state()
-        self.commit(None)
+        gradients = self._gradients()
+        if self._committer is None:
+            self._commit(gradients)
+            return
+        self._committer.reset()
+        (self._committer.update if self._traits.eager else self._commit)(gradients)
 
     def keep_new(self) -> None:
         """After a commit for now: let later passes see old and new values in turn."""
