@@ -11,7 +11,6 @@ from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes, parse_size
 from legroom.plan.bound import fingerprint, layer_names
 from legroom.plan.choose import choose, largest_that_fits, slice_time
-from legroom.plan.recomputed import Recompute
 from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
@@ -126,6 +125,9 @@ def _ways(
     if ways[0].fits:
         return ways
     if "remat" in allow:
+        # Not at the top: it needs NumPy, which a script that trains nothing need not load.
+        from legroom.plan.recomputed import Recompute
+
         recompute = Recompute(prediction, samples, whole)
         ways += [way for way in [recompute.whole(budget)] if way is not None]
         enough = any(way.fits and (way.exact or not exact) for way in ways)
