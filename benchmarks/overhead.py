@@ -31,9 +31,9 @@ def toy() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
 
 def convolutional() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
     """Steps of about fifty milliseconds."""
-    model = convolutional_net(48)
+    model = convolutional_net(72)
     rng = np.random.default_rng(0)
-    return model, rng.random((32 * 30, 48, 48, 3), np.float32), rng.integers(0, 10, 32 * 30), 32
+    return model, rng.random((32 * 30, 72, 72, 3), np.float32), rng.integers(0, 10, 32 * 30), 32
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:

@@ -179,10 +179,12 @@ class SliceSearch:
         each = self._per_sample()
         if size <= near:
             return max(0, int(self._needs[near] - each * (near - size)), self._carried(near, size))
+        # A lucky step is not believed: no size needs less than a smaller one was seen to need.
+        seen = max(need for other, need in self._needs.items() if other <= near)
         if size == near + 1 and near < _FEW:
-            return int(self._needs[near] + each)  # a step of one is a large step down here
+            return int(seen + each)  # a step of one is a large step down here
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
-        return max(int(self._needs[near] + each * added), self._carried(near, size))
+        return max(int(seen + each * added), self._carried(near, size))
 
     def _carried(self, near: int, size: int) -> int:
         """What was measured at one size, as the prediction carries it over to another."""
