@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from legroom.core.events import Event
 from legroom.core.units import format_bytes
@@ -30,6 +31,7 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._lock = threading.Lock()
         self._file = EventFile(folder)
         self._steps = 0
         self._memory: list[float] = []
@@ -39,12 +41,22 @@ class TensorBoardLog:
         self.ooms = 0
 
     def __call__(self, event: Event) -> None:
-        """Write what an event tells."""
+        """Write what an event tells; from any thread."""
+        with self._lock:
+            self._write(event)
+
+    def _write(self, event: Event) -> None:
         data = event.data
-        self.peak_bytes = max(self.peak_bytes, data.get("peak_bytes") or 0)
+        peak = data.get("peak_bytes") or 0
+        if peak > self.peak_bytes:
+            self.peak_bytes = peak
+            if event.name != "memory":  # a step's own, higher than samples have seen
+                tag = _SAMPLES["peak_bytes"]
+                self._file.scalar(tag, peak / 1e6, self._steps, event.at)
         self._limit = data.get("budget_bytes") or self._limit
         if event.name == "memory":
-            self._steps = int(data.get("steps") or 0)
+            # TensorBoard forgets what comes after a step that is told again.
+            self._steps = max(self._steps, int(data.get("steps") or 0))
             for key, tag in _SAMPLES.items():
                 if data.get(key) is not None:
                     self._file.scalar(tag, data[key] / 1e6, self._steps, event.at)
