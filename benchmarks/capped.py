@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import legroom
 
@@ -21,26 +20,11 @@ legroom.limit(options.limit)
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from clock import Clock  # noqa: E402
 from net import convolutional_net  # noqa: E402
 
 BATCH = 64
 SAMPLES = 256
-
-
-class Clock(keras.callbacks.Callback):
-    """Takes the time of each epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """Start the clock."""
-        self._began = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Stop the clock."""
-        self.seconds.append(time.perf_counter() - self._began)
 
 
 keras.utils.set_random_seed(0)

@@ -105,20 +105,16 @@ def _attention_block(x: Any, width: int, heads: int, dropout: float = 0.1) -> An
     return layers.Add()([x, y])
 
 
-def transformer() -> Any:
+def transformer(words: int = 8000, blocks: int = 4) -> Any:
     inputs = keras.Input((64,), dtype="int32")
-    x = layers.Embedding(8000, 128)(inputs)
-    for _ in range(4):
+    x = layers.Embedding(words, 128)(inputs)
+    for _ in range(blocks):
         x = _attention_block(x, 128, 4)
-    return keras.Model(inputs, layers.Dense(8000, "softmax")(x))
+    return keras.Model(inputs, layers.Dense(words, "softmax")(x))
 
 
 def deep_transformer() -> Any:
-    inputs = keras.Input((64,), dtype="int32")
-    x = layers.Embedding(2000, 128)(inputs)
-    for _ in range(12):
-        x = _attention_block(x, 128, 4)
-    return keras.Model(inputs, layers.Dense(2000, "softmax")(x))
+    return transformer(words=2000, blocks=12)
 
 
 def embeddings() -> Any:

@@ -7,31 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
+
 if TYPE_CHECKING:
     from legroom.core.findings import Finding
 
 __all__ = ["CONTEXT_SETTINGS", "check"]
 
-# Options end at the script: what follows is the script's, whatever it looks like.
-CONTEXT_SETTINGS = {
-    "allow_interspersed_args": False,
-    "help_option_names": ["-h", "--help"],
-}
+CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
 _FOUND, _FAILED = 3, 1
 
 
 def check(
-    script: Annotated[
-        Path, typer.Argument(help="The training script.", metavar="SCRIPT", show_default=False)
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The script's own arguments, passed on as they are.",
-            metavar="ARGS",
-            show_default=False,
-        ),
-    ] = None,
+    script: Script,
+    args: ScriptArguments = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,7 +55,7 @@ def check(
 
     from legroom.doctor.suppressions import read_ids
 
-    _check_script(script)
+    check_script(script, in_notebook="Put its loop into `with legroom.watch():` instead.")
     try:
         unwanted = read_ids(ignore or [])
     except ValueError as error:
@@ -90,20 +79,6 @@ def check(
         raise typer.Exit(_FAILED)
     if any(finding.is_warning for finding in findings):
         raise typer.Exit(_FOUND)
-
-
-def _check_script(script: Path) -> None:
-    if script.suffix == ".ipynb":
-        raise typer.BadParameter(
-            f"{script} is a notebook. Put its loop into `with legroom.watch():` instead.",
-            param_hint="SCRIPT",
-        )
-    if not script.is_file():
-        raise typer.BadParameter(
-            f"There is no file {script} in {Path.cwd()}. Give the path of a Python script; "
-            "options of legroom go before it, the script's own after it.",
-            param_hint="SCRIPT",
-        )
 
 
 def _run(

@@ -125,7 +125,7 @@ def plan(
     if memory is not None and device is not None:
         raise typer.BadParameter("Give --memory or --device, not both.", param_hint="--device")
     if script is not None:
-        from legroom.cli.run import check_script
+        from legroom.cli.script import check_script
 
         check_script(script)
     question = Question(

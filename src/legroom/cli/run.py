@@ -10,29 +10,17 @@ from typing import Annotated
 import typer
 
 from legroom.backends.tensorflow.caps import MEMORY_VARIABLE, cap_environment
+from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
 from legroom.core.errors import BadBudget
 
-__all__ = ["CONTEXT_SETTINGS", "check_script", "run"]
+__all__ = ["CONTEXT_SETTINGS", "run"]
 
-# Options end at the script: what follows is the script's, whatever it looks like.
-CONTEXT_SETTINGS = {
-    "allow_interspersed_args": False,
-    "help_option_names": ["-h", "--help"],
-}
+CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
 
 
 def run(
-    script: Annotated[
-        Path, typer.Argument(help="The training script.", metavar="SCRIPT", show_default=False)
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The script's own arguments, passed on as they are.",
-            metavar="ARGS",
-            show_default=False,
-        ),
-    ] = None,
+    script: Script,
+    args: ScriptArguments = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -194,29 +182,6 @@ def run(
     if report is not None:
         _write_page(report)
     raise typer.Exit(code if code >= 0 else die_by(-code))
-
-
-def check_script(script: Path) -> None:
-    """Say what is wrong with a script's path, as a usage error."""
-    if script.suffix == ".ipynb":
-        raise typer.BadParameter(
-            f"{script} is a notebook. Put `%load_ext legroom` in its first cell instead: every "
-            "model of the notebook is guarded from there on.",
-            param_hint="SCRIPT",
-        )
-    if script.is_dir():
-        raise typer.BadParameter(
-            f"{script} is a folder. Give the script in it that starts the training.",
-            param_hint="SCRIPT",
-        )
-    if not script.exists():
-        raise typer.BadParameter(
-            f"There is no file {script} in {Path.cwd()}. Give the path of a Python script; "
-            "options of legroom go before it, the script's own after it.",
-            param_hint="SCRIPT",
-        )
-    if not os.access(script, os.R_OK):
-        raise typer.BadParameter(f"{script} can't be read by this user.", param_hint="SCRIPT")
 
 
 def _check_keras() -> None:

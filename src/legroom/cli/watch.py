@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from legroom.cli.script import OPTIONS_END_AT_SCRIPT
+
 if TYPE_CHECKING:
     from legroom.machine.tree import TreeReading
 
 __all__ = ["CONTEXT_SETTINGS", "watch"]
 
-# What follows `--` is the command's, whatever it looks like.
-CONTEXT_SETTINGS = {
-    "allow_interspersed_args": False,
-    "help_option_names": ["-h", "--help"],
-}
+CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
 _COLUMNS = (
     "at", "processes", "host_bytes", "host_limit_bytes", "cgroup_bytes", "gpu_bytes",
     "gpu_used_bytes", "gpu_total_bytes",
