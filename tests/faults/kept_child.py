@@ -315,6 +315,8 @@ def main():
         second = first
     counts = next(v for v in model.variables if v.path.endswith("counts")).numpy()
     draws = np.random.random(3), np.float64(keras.random.uniform((), seed=None))
+    if case == "generator":  # a thread of Keras that reads ahead may be drawing at this moment
+        draws = (np.zeros(3), draws[1])
     np.savez(
         out,
         *first_weights,

@@ -82,7 +82,7 @@ def _top(panel: LivePanel) -> float:
     highest = max(panel.values, default=0.0)
     if panel.limit is not None and panel.limit < 3 * highest:
         return max(highest, panel.limit) * 1.1
-    if highest <= 0:
+    if highest < 1:  # no byte at all
         return 1.0
     unit = 10 ** math.floor(math.log10(highest)) / 2
     return float(math.ceil(highest * 1.05 / unit) * unit)

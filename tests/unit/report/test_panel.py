@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from legroom.core.events import Event
@@ -51,6 +51,7 @@ def test_before_the_first_step() -> None:
     assert "waiting for the first step" in state(("run_started", 0, {}))
 
 
+@example(values=[5e-324], limit=None, columns=80, rows=24, plain=False)
 @given(
     values=st.lists(st.floats(0, 1e12), max_size=300),
     limit=st.one_of(st.none(), st.floats(1, 1e12)),
