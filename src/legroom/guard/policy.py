@@ -23,9 +23,10 @@ _MORE = 1.3
 _SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
-# A larger size is worth a new trace only if it is so much larger; below a few samples any is.
-_WORTH = 0.94
+# A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
+# samples, by a larger one: they are far from what fits when they are one sample off.
 _FEW = 32
+_WORTH_OF_FEW, _WORTH_OF_MANY = 8, 16
 # A plan was made with care: past it, only what is much larger is worth the risk of failing.
 _WORTH_PAST_PLAN = 0.8
 # A size is good enough when no larger one could be more than this much larger.
@@ -67,7 +68,7 @@ class SliceSearch:
         proven = self._proven(samples, free, barred)
         limit = samples if barred is None else min(samples, barred - 1)
         expected = self._expected(limit, free)
-        if not self._knows_growth() and (expected or 0) * _WORTH <= proven < limit:
+        if not self._knows_growth() and (expected or 0) < _next(proven) and proven < limit:
             expected = None  # one measurement does not tell what a sample more costs: look
         if barred is not None and proven >= (barred - 1) * _GOOD_ENOUGH:
             chosen = proven  # whatever fits beyond it is not worth another failure
@@ -77,7 +78,7 @@ class SliceSearch:
             if barred is not None and expected >= barred * _GOOD_ENOUGH and not proven:
                 expected = max(1, barred // 2)
             chosen = max(expected, proven)
-            if proven >= chosen * _WORTH and chosen < samples and proven >= _FEW:
+            if chosen < _next(proven) and chosen < samples:
                 chosen = proven
             if self.start is not None and proven >= chosen * _WORTH_PAST_PLAN and chosen < samples:
                 chosen = proven
@@ -181,8 +182,10 @@ class SliceSearch:
             return max(0, int(self._needs[near] - each * (near - size)), self._carried(near, size))
         # A lucky step is not believed: no size needs less than a smaller one was seen to need.
         seen = max(need for other, need in self._needs.items() if other <= near)
-        if size == near + 1 and near < _FEW:
-            return int(seen + each)  # a step of one is a large step down here
+        if near < _FEW and size <= _next(near):
+            # The least step is a large one down here: no more is added than it should take.
+            carried = self._carried(near, size)
+            return int(seen + (carried - self._needs[near] if carried else each * (size - near)))
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
         return max(int(seen + each * added), self._carried(near, size))
 
@@ -210,6 +213,11 @@ class SliceSearch:
             # Chance can hide what a sample costs, but not most of it.
             return max(measured, predicted * 0.7)
         return predicted or self._needs[low] / low  # all of it, where nothing else is known
+
+
+def _next(size: int) -> int:
+    """The smallest size above one that is worth a new trace."""
+    return size + max(1, size // (_WORTH_OF_FEW if size < _FEW else _WORTH_OF_MANY))
 
 
 def _even(size: int, samples: int, proven: int) -> int:

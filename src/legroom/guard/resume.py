@@ -21,8 +21,8 @@ import numpy as np
 from legroom.backends.tensorflow import state
 from legroom.backends.tensorflow.positions import Counted, Epochs, Position, watched
 from legroom.core.events import emit
-from legroom.data.sequence import Place, SeekingDataset
 from legroom.guard import wording
+from legroom.guard.kept_sequence import KeptSequence
 from legroom.guard.sampling import sampler
 from legroom.guard.stopping import Stopping
 from legroom.machine.memory import held_back, host_available
@@ -36,8 +36,6 @@ from legroom.snapshots.run import SnapshotRun
 from legroom.snapshots.values import decode, encode, moved
 
 __all__ = ["KeptFit"]
-
-_LARGEST_ATTRIBUTE = 2**26  # of a data set: an order is kept, the data itself is not
 
 
 class _Replayed(BaseException):
@@ -77,8 +75,7 @@ class KeptFit:
         self._first_epoch: int | None = None
         self._epoch = 0
         self._epochs: Epochs | None = None
-        self._sequence: SeekingDataset | None = None
-        self._sequence_began: list[Any] | None = None
+        self._sequence: KeptSequence | None = None
         self._iterator_randomness: tuple[Any, list[Any]] | None = None
         self.order_seed = run.seed + self._training
 
@@ -174,10 +171,8 @@ class KeptFit:
             return
         if getattr(x, "num_batches", None) is None:
             return  # without an end: counted like any other stream
-        self._sequence = SeekingDataset(x, bool(arguments.get("shuffle")), self._remember_sequence)
-        if self._run.lean:
-            self._sequence.max_queue_size = min(2, self._sequence.max_queue_size)
-        arguments["x"] = self._sequence
+        self._sequence = KeptSequence(x, bool(arguments.get("shuffle")), lean=self._run.lean)
+        arguments["x"] = self._sequence.stand_in
         arguments["shuffle"] = False
 
     def _with_hook(self, callbacks: Any) -> Any:
@@ -207,14 +202,15 @@ class KeptFit:
             return None  # Keras only looks at the data, to build the model
         position = None
         if self._sequence is not None:
-            self._sequence.ready()
+            self._sequence.stand_in.ready()
         if self._kept is not None and not self._finished:
             values, arrays = self._kept.values, self._kept.arrays
             position = Position(**values["position"])
             if values["checkpoint"] is not None:
                 position.checkpoint = decode(values["checkpoint"], arrays)
             set_randomness(values["iterator_randomness"], arrays)
-            self._seek_sequence(position, values, arrays)
+            if self._sequence is not None and values["sequence"] is not None:
+                self._sequence.seek(position, values["sequence"], arrays)
         if not epochs.goes_on():
             taken: list[Any] = []
             self._iterator_randomness = (randomness(taken), taken)
@@ -314,7 +310,6 @@ class KeptFit:
     ) -> dict[str, Any]:
         """All that the training is, in one consistent moment."""
         counted = None if epochs is None else epochs.counted
-        in_epoch = position is not None and position.step > 0 and not finished
         values: dict[str, Any] = {
             "training": self._training,
             "fingerprint": self._parts,
@@ -344,7 +339,12 @@ class KeptFit:
             taken, own = self._iterator_randomness
             values["iterator_randomness"] = moved(taken, len(arrays))
             arrays.extend(own)
-        values["sequence"] = self._collect_sequence(position, in_epoch, values, arrays)
+        values["sequence"] = None
+        if self._sequence is not None and position is not None:
+            in_epoch = position.step > 0 and not finished
+            values["sequence"] = self._sequence.collect(position if in_epoch else None, arrays)
+            drawn = self._sequence.randomness_at(position, arrays) if in_epoch else None
+            values["iterator_randomness"] = drawn or values["iterator_randomness"]
         checkpoint = epochs.checkpoint() if epochs is not None and not finished else None
         values["checkpoint"] = None if checkpoint is None else encode(checkpoint, arrays)
         # Last: it fetches the next batch.
@@ -403,60 +403,6 @@ class KeptFit:
         }
         set_randomness(own, arrays)
 
-    def _remember_sequence(self) -> None:
-        """The data set has begun an epoch: what it remembers now is what makes the epoch."""
-        assert self._sequence is not None
-        arrays: list[Any] = []
-        taken = attributes.capture(self._sequence.inner, arrays, largest=_LARGEST_ATTRIBUTE)
-        self._sequence_began = [taken, arrays]
-
-    def _collect_sequence(
-        self,
-        position: Position | None,
-        in_epoch: bool,
-        values: dict[str, Any],
-        arrays: list[Any],
-    ) -> Any:
-        if self._sequence is None or position is None:
-            return None
-        if not in_epoch:
-            taken = attributes.capture(self._sequence.inner, arrays, largest=_LARGEST_ATTRIBUTE)
-            drawn = self._sequence.drawn_ahead
-            return {
-                "order": None if drawn is None else encode(np.array(drawn, np.int64), arrays),
-                "attributes": taken,
-            }
-        after = self._sequence.random_states_after(position.consumed)
-        if after is not None:
-            values["iterator_randomness"] = {
-                "python": encode(after[0], arrays),
-                "numpy": encode(after[1], arrays),
-            }
-        order = self._sequence.order
-        kept_order = None if order is None else encode(np.array(order, np.int64), arrays)
-        taken, own = self._sequence_began or [{}, []]
-        by = len(arrays)
-        arrays.extend(own)
-        return {"order": kept_order, "attributes": moved(taken, by)}
-
-    def _seek_sequence(self, position: Position, values: dict[str, Any], arrays: list[Any]) -> None:
-        sequence, kept = self._sequence, values["sequence"]
-        if sequence is None or kept is None:
-            return
-        restore = functools.partial(attributes.restore, sequence.inner, kept["attributes"], arrays)
-        order = None if kept["order"] is None else decode(kept["order"], arrays).tolist()
-        if position.step == 0:
-            restore()  # the epoch is still to begin
-            if order is not None:
-                sequence.order = order
-            return
-
-        def begun() -> None:
-            restore()
-            self._remember_sequence()
-
-        sequence.seek(Place(position.consumed, order, begun))
-
     def _pass_over_data(self, values: dict[str, Any]) -> None:
         """Leave the data as a training that had finished left it."""
         epochs = self._epochs
@@ -468,9 +414,7 @@ class KeptFit:
                 enqueuer.stop()
         if self._sequence is not None and values["sequence"] is not None:
             assert self._kept is not None
-            attributes.restore(
-                self._sequence.inner, values["sequence"]["attributes"], self._kept.arrays
-            )
+            self._sequence.put_back(values["sequence"], self._kept.arrays)
 
 
 class _Hook(keras.callbacks.Callback):

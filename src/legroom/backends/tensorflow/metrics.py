@@ -19,6 +19,10 @@ from legroom.backends.tensorflow.shadow import shadowed
 
 __all__ = ["Held", "combine", "holding", "noting_results", "update_held"]
 
+# By a tensor's identity: which metric's result it is, as an index, and the tensor, which must live
+# as long as its identity is asked for.
+Results = dict[int, tuple[int, Any]]
+
 
 class Held:
     """Updates of metrics that were held back in one slice.
@@ -26,13 +30,13 @@ class Held:
     Attributes:
         order: Which metric each update is for, as an index.
         calls: Each update's arguments, and in the same structure their Keras masks (or None).
-        results: Which metric's result a tensor is, by the tensor's identity.
+        results: What the metrics gave as their results.
     """
 
     def __init__(self) -> None:
         self.order: list[int] = []
         self.calls: list[Any] = []
-        self.results: dict[int, int] = {}
+        self.results: Results = {}
 
 
 @contextlib.contextmanager
@@ -50,27 +54,27 @@ def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[
         for index, metric in enumerate(metrics):
             plain = any(metric is other for other in unweighted)
             stack.enter_context(shadowed(metric, "update_state", _recorder(held, index, plain)))
-            stack.enter_context(shadowed(metric, "result", _resulting(held, index, metric.result)))
+        held.results = stack.enter_context(noting_results(metrics))
         yield held
 
 
 @contextlib.contextmanager
-def noting_results(metrics: Sequence[Any]) -> Iterator[dict[int, Any]]:
-    """Note what these metrics give as their results: each tensor by its identity."""
-    noted: dict[int, Any] = {}
+def noting_results(metrics: Sequence[Any]) -> Iterator[Results]:
+    """Note what these metrics give as their results."""
+    results: Results = {}
 
-    def noting(original: Callable[[], Any]) -> Callable[[], Any]:
+    def noting(index: int, original: Callable[[], Any]) -> Callable[[], Any]:
         def result() -> Any:
             value = original()
-            noted.update({id(leaf): leaf for leaf in tree.flatten(value)})
+            results.update({id(leaf): (index, leaf) for leaf in tree.flatten(value)})
             return value
 
         return result
 
     with contextlib.ExitStack() as stack:
-        for metric in metrics:
-            stack.enter_context(shadowed(metric, "result", noting(metric.result)))
-        yield noted
+        for index, metric in enumerate(metrics):
+            stack.enter_context(shadowed(metric, "result", noting(index, metric.result)))
+        yield results
 
 
 def update_held(
@@ -126,16 +130,6 @@ def _recorder(held: Held, index: int, unweighted: bool) -> Callable[..., None]:
         held.calls.append(((args, kwargs), masks))
 
     return update_state
-
-
-def _resulting(held: Held, index: int, original: Callable[[], Any]) -> Callable[[], Any]:
-    def result() -> Any:
-        value = original()
-        for leaf in tree.flatten(value):
-            held.results[id(leaf)] = index
-        return value
-
-    return result
 
 
 def _mask(value: Any, mask: Any) -> None:

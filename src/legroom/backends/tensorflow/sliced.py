@@ -230,7 +230,7 @@ class SlicedStep:
         if last:
             self._held_order = held.order
             self._held_results = {
-                i: held.results[id(leaf)]
+                i: held.results[id(leaf)][0]
                 for i, leaf in enumerate(tree.flatten(outputs))
                 if id(leaf) in held.results
             }
