@@ -181,7 +181,7 @@ def _variables(part: Any) -> list[tuple[str, Any]] | None:
 def _taken(name: str, part: Any, arrays: list[Any]) -> Any:
     variables = _variables(part)
     if variables is not None:
-        return {"variables": backend.read_variables(variables, arrays)}
+        return {"variables": backend.HostCopies().read(variables, arrays)}
     try:
         return {"value": encode(part, arrays)}
     except Unstorable:

@@ -76,6 +76,7 @@ class KeptFit:
         self._epoch = 0
         self._epochs: Epochs | None = None
         self._sequence: KeptSequence | None = None
+        self._copies = state.HostCopies()
         self._iterator_randomness: tuple[Any, list[Any]] | None = None
         self.order_seed = run.seed + self._training
 
@@ -97,7 +98,7 @@ class KeptFit:
             **({} if self._run.script_folder is None else imported_code(self._run.script_folder)),
         }
         self._run.training = self._training
-        with held_back(self._copy_bytes()):
+        with held_back(self._copy_bytes()) as self._reserve:
             return self._go()
 
     def _go(self) -> Any:
@@ -275,7 +276,7 @@ class KeptFit:
     def _snapshot(self, epochs: Epochs, *, at_once: bool = False) -> None:
         self._report()
         needed = state.state_bytes(state.training_variables(self._model, self._graphs()))
-        if needed > host_available(with_held_back=True):
+        if needed - self._copies.nbytes > host_available(with_held_back=True):
             self._run.no_room(needed)
             return
         position = epochs.position()
@@ -323,7 +324,7 @@ class KeptFit:
                 if finished
                 else self._run.folder.next_snapshot(self._training)
             ).name,
-            "variables": state.read_variables(
+            "variables": self._copies.read(
                 state.training_variables(self._model, self._graphs()), arrays
             ),
             "callbacks": capture_callbacks(self._callbacks, arrays),
@@ -332,6 +333,7 @@ class KeptFit:
             "seeds": state.seeds(arrays),
             "iterators": 0 if epochs is None else epochs.source.created,
         }
+        self._reserve.left = max(0, self._copy_bytes() - self._copies.nbytes)
         values["randomness"] = randomness(arrays)
         values["iterator_randomness"] = values["randomness"]
         passes_over = position is not None and position.consumed > 0 and not finished

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 from legroom.machine.cgroup import read_cgroup
 from legroom.machine.gpu import list_gpus
 from legroom.machine.host import read_host
 
-__all__ = ["device_limit", "held_back", "host_available", "host_limit"]
+__all__ = ["Reserve", "device_limit", "held_back", "host_available", "host_limit"]
 
-_held_back = 0
+
+@dataclasses.dataclass(eq=False)
+class Reserve:
+    """Main memory that is held back for something.
+
+    Attributes:
+        left: The bytes of it that are not in use yet. Set by who uses them.
+    """
+
+    left: int
+
+
+_reserves: list[Reserve] = []
 
 
 def host_limit() -> int:
@@ -35,18 +48,19 @@ def host_available(*, with_held_back: bool = False) -> int:
     cgroup = read_cgroup()
     if cgroup is not None and cgroup.available_bytes is not None:
         available = min(available, cgroup.available_bytes)
-    return available if with_held_back else max(0, available - _held_back)
+    held = 0 if with_held_back else sum(reserve.left for reserve in _reserves)
+    return max(0, available - held)
 
 
 @contextlib.contextmanager
-def held_back(count: int) -> Iterator[None]:
+def held_back(count: int) -> Iterator[Reserve]:
     """Hold main memory back for something that will need it, as long as the context lasts."""
-    global _held_back
-    _held_back += count
+    reserve = Reserve(count)
+    _reserves.append(reserve)
     try:
-        yield
+        yield reserve
     finally:
-        _held_back -= count
+        _reserves.remove(reserve)
 
 
 def device_limit() -> int:
