@@ -64,6 +64,11 @@ class BackendStep(Protocol):
         """What computes the gradients, as the framework's executor runs it, where that is known."""
         ...
 
+    @property
+    def compiled(self) -> bool:
+        """Whether a compiler makes one program of the step's ops."""
+        ...
+
     def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
         """What layers keep for their gradients, in order, and whether neighbours form blocks."""
         ...
@@ -351,6 +356,7 @@ class GuardedStep:
             cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
         self._search.predict = self._needs
         self._search.doubt = cautious
+        self._search.alike = not self._step.compiled  # XLA makes another program of the ops
         need = self._needs(samples)
         if need * cautious > free >= need * bold:
             rules = self._step.rules(data)
@@ -410,6 +416,7 @@ class GuardedStep:
             "needed_bytes": needed,
             "batch_size": samples,
             "slice_size": size,
+            "compiled": self._step.compiled,
             "seconds": seconds,
         }
         if self._options.slice_size is not None:

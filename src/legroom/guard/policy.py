@@ -21,6 +21,8 @@ _CHANCE = 0.15
 # less than it had when it fitted, it still fits.
 _MORE = 1.3
 _SAME = 1.1
+# One program takes its memory in one piece, which so much of what is free may be.
+_IN_ONE_PIECE = 0.5
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
 # A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
@@ -42,12 +44,15 @@ class SliceSearch:
         predict: Bytes that a step needs with slices of a size, before anything was measured.
         doubt: How many times as much as predicted it might be.
         start: The size to begin with, before anything was seen, where a plan says so.
+        alike: Whether what is needed grows from size to size as predicted; not so where a compiler
+            makes one program of the step.
     """
 
     fixed: int | None = None
     predict: Callable[[int], int] | None = None
     doubt: float = 1.15
     start: int | None = None
+    alike: bool = True
     _needs: dict[int, int] = dataclasses.field(default_factory=dict)
     _again: dict[int, int] = dataclasses.field(default_factory=dict)
     _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
@@ -68,15 +73,18 @@ class SliceSearch:
         proven = self._proven(samples, free, barred)
         limit = samples if barred is None else min(samples, barred - 1)
         expected = self._expected(limit, free)
-        if not self._knows_growth() and (expected or 0) < _next(proven) and proven < limit:
-            expected = None  # one measurement does not tell what a sample more costs: look
+        if not self._knows_growth() and proven:
+            # One measurement does not tell what a sample more costs: look, but not far.
+            near = expected is None or expected < _next(proven)
+            expected = None if near and proven < limit else min(expected or 0, proven * _APART)
         if barred is not None and proven >= (barred - 1) * _GOOD_ENOUGH:
             chosen = proven  # whatever fits beyond it is not worth another failure
         elif expected is not None:
             # Measured where it can be; but never again at a size that failed, and not below one
             # that was seen to fit.
-            if barred is not None and expected >= barred * _GOOD_ENOUGH and not proven:
-                expected = max(1, barred // 2)
+            if barred is not None and expected >= barred * _GOOD_ENOUGH:
+                # What failed was expected to fit too: just below it this is not to be relied on.
+                expected = max(1, (proven + barred) // 2)
             chosen = max(expected, proven)
             if chosen < _next(proven) and chosen < samples:
                 chosen = proven
@@ -153,6 +161,9 @@ class SliceSearch:
         """The largest size up to a limit that should fit; None where nothing tells."""
         if free is None or self._expected_need(limit) is None:
             return None
+        if not self.alike and self._needs:
+            free = int(free * _IN_ONE_PIECE)
+            limit = min(limit, _APART * max(self._needs))
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
@@ -191,7 +202,7 @@ class SliceSearch:
 
     def _carried(self, near: int, size: int) -> int:
         """What was measured at one size, as the prediction carries it over to another."""
-        if self.predict is None or self.predict(near) <= 0:
+        if self.predict is None or not self.alike or self.predict(near) <= 0:
             return 0
         return int(self._needs[near] * self.predict(size) / self.predict(near))
 
@@ -204,7 +215,7 @@ class SliceSearch:
         """The bytes that one more sample in a slice costs."""
         low, high = min(self._needs), max(self._needs)
         predicted = 0.0
-        if self.predict is not None and self.predict(high) > 0:
+        if self.predict is not None and self.alike and self.predict(high) > 0:
             # Over a wide range: an allocator takes the next few samples into what it has, or not.
             growth = (self.predict(4 * high) - self.predict(high)) / (3 * high)
             predicted = growth * self._needs[high] / self.predict(high)

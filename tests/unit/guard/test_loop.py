@@ -64,6 +64,8 @@ class Step:
     def layer(self, op):
         return op
 
+    compiled = False
+
     def layer_costs(self, data):
         return [], False  # no model whose layers could be recomputed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -121,3 +122,14 @@ def test_what_stayed_after_the_first_step_is_not_needed_again():
     search.succeeded(86, 156, 150, stayed=53)
     assert search.propose(512, 103) >= 86
     assert search.propose(512, 90) < 86
+
+
+def test_a_compiled_step_grows_by_measurement_and_leaves_room_for_its_one_piece():
+    search = SliceSearch(predict=lambda n: 1000 + n, doubt=1.0, alike=False)
+    sizes = []
+    for _ in range(12):
+        size = search.propose(512, 1100)
+        sizes.append(size)
+        search.succeeded(size, 1100, 4 * size)
+    assert all(after <= 2 * before for before, after in itertools.pairwise(sizes))
+    assert 100 <= sizes[-1] <= 1100 / 2 / 4

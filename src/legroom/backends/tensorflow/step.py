@@ -94,7 +94,7 @@ class Step:
         samples = self.samples(data)
         if samples is None:
             return []
-        return [GraphTrace(graph, samples) for graph in self._whole.prepare(data)]
+        return [GraphTrace(graph, samples, data) for graph in self._whole.prepare(data)]
 
     def walk(self, data: Any) -> StepWalk | None:
         """What computes the gradients on a batch like this, as TensorFlow's executor runs it.
@@ -108,6 +108,11 @@ class Step:
             return walk_gradients(self._model, data)
         except LegroomError:
             return None  # what its slices need is seen when they run
+
+    @property
+    def compiled(self) -> bool:
+        """Whether XLA makes one program of the step's ops."""
+        return bool(self._traits.jit_compile)
 
     def layer_costs(self, data: Any) -> tuple[list[LayerCost], bool]:
         """What the model's layers keep for their gradients; none where there is no model."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import handle_data_util
 
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.core.traces import TracedOp
@@ -33,14 +34,15 @@ class GraphTrace:
 
     Args:
         graph: The traced graph.
-        samples: The number of samples it was traced for; dimensions that are open stand for the
-            number of samples as well.
+        samples: The number of samples in the batch.
+        data: The batch. A graph that was traced without its shapes gets them from it.
     """
 
-    def __init__(self, graph: Any, samples: int) -> None:
+    def __init__(self, graph: Any, samples: int, data: Any = None) -> None:
         self._samples = samples
         self.kept = [tensor.name for tensor in graph.outputs]
-        self._ops = [_Op(op) for op in graph.get_operations()]
+        shaped = graph if data is None else _with_shapes(graph, data)
+        self._ops = [_Op(op) for op in shaped.get_operations()]
         self._shapes = {
             name: (shape, dtype) for op in self._ops for name, shape, dtype in op.outputs
         }
@@ -89,13 +91,42 @@ class GraphTrace:
             return None
         lengths: list[int] = []
         for axis, length in enumerate(shape.as_list()):
-            if length is None or (axis == 0 and length == self._samples):
+            if axis == 0 and (length is None or length == self._samples):
                 length = samples
+            elif length is None:
+                length = 1  # nobody knows; the first step that runs will tell
             elif axis == 0 and self._samples > 1 and length % self._samples == 0:
                 # Flattened with another axis, as before a dense layer over a sequence.
                 length = length // self._samples * samples
             lengths.append(length)
         return lengths
+
+
+def _with_shapes(graph: Any, data: Any) -> Any:
+    """A function's graph with the shapes of a batch, where some were open when it was traced."""
+    tensors = [tensor for op in graph.get_operations() for tensor in op.outputs]
+    if not any(tensor.shape.rank and None in tensor.shape.as_list()[1:] for tensor in tensors):
+        return graph  # at most the number of samples is open
+    captured = {id(inner): inner for _, inner in graph.captures}
+    given = [tensor for tensor in graph.inputs if id(tensor) not in captured]
+    leaves = tf.nest.flatten(data, expand_composites=True)
+    if len(given) != len(leaves):
+        return graph
+    shaped = tf.Graph()
+    try:
+        with shaped.as_default():
+            places = {}
+            for tensor, leaf in zip(given, leaves, strict=True):
+                places[tensor.name] = tf.compat.v1.placeholder(tensor.dtype, leaf.shape)
+            for tensor in captured.values():
+                place = tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+                handle_data_util.copy_handle_data(tensor, place)  # the shapes of variables
+                places[tensor.name] = place
+            # TensorFlow works the shapes out anew for each op that it takes in.
+            tf.graph_util.import_graph_def(graph.as_graph_def(), input_map=places, name="")
+    except (ValueError, tf.errors.OpError):
+        return graph
+    return shaped
 
 
 class _Op:
