@@ -32,6 +32,11 @@ _BOLD = 1.0
 # By a walk over the graph:
 _WALKED_CAUTIOUS = 1.25
 _WALKED_BOLD = 1.1
+# Running out of the host's memory is no error that could be answered: the kernel ends the process.
+# And not all that a step takes of it is in the allocator's books, nor given back after it.
+_OF_THE_HOST = 0.8
+_USABLE_OF_THE_HOST = 0.7
+_USABLE_IN_ONE_PIECE = 0.5
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -356,7 +361,11 @@ class GuardedStep:
             cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
         self._search.predict = self._needs
         self._search.doubt = cautious
-        self._search.alike = not self._step.compiled  # XLA makes another program of the ops
+        if self._step.pool.limit_bytes() is None:
+            self._search.usable = _USABLE_OF_THE_HOST
+        if self._step.compiled:
+            # Another program than the one that is predicted, with its memory in one piece.
+            self._search.alike, self._search.usable = False, _USABLE_IN_ONE_PIECE
         need = self._needs(samples)
         if need * cautious > free >= need * bold:
             rules = self._step.rules(data)
@@ -495,7 +504,7 @@ class GuardedStep:
 
         limit = self._step.pool.limit_bytes()
         if limit is None:
-            limit = host_available() + (in_use or 0)
+            limit = int(host_available() * _OF_THE_HOST) + (in_use or 0)
         if self._options.memory is not None:
             limit = min(limit, self._options.memory)
         return int(limit)

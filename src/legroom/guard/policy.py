@@ -21,8 +21,6 @@ _CHANCE = 0.15
 # less than it had when it fitted, it still fits.
 _MORE = 1.3
 _SAME = 1.1
-# One program takes its memory in one piece, which so much of what is free may be.
-_IN_ONE_PIECE = 0.5
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
 # A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
@@ -44,8 +42,8 @@ class SliceSearch:
         predict: Bytes that a step needs with slices of a size, before anything was measured.
         doubt: How many times as much as predicted it might be.
         start: The size to begin with, before anything was seen, where a plan says so.
-        alike: Whether what is needed grows from size to size as predicted; not so where a compiler
-            makes one program of the step.
+        alike: Whether what is needed grows from size to size as predicted.
+        usable: The part of what is free that a size above those that were seen may need.
     """
 
     fixed: int | None = None
@@ -53,6 +51,7 @@ class SliceSearch:
     doubt: float = 1.15
     start: int | None = None
     alike: bool = True
+    usable: float = 1.0
     _needs: dict[int, int] = dataclasses.field(default_factory=dict)
     _again: dict[int, int] = dataclasses.field(default_factory=dict)
     _fitted: dict[int, int | None] = dataclasses.field(default_factory=dict)
@@ -161,9 +160,9 @@ class SliceSearch:
         """The largest size up to a limit that should fit; None where nothing tells."""
         if free is None or self._expected_need(limit) is None:
             return None
-        if not self.alike and self._needs:
-            free = int(free * _IN_ONE_PIECE)
-            limit = min(limit, _APART * max(self._needs))
+        if self._needs:
+            free = int(free * self.usable)
+            limit = limit if self.alike else min(limit, _APART * max(self._needs))
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2

@@ -125,7 +125,7 @@ def test_what_stayed_after_the_first_step_is_not_needed_again():
 
 
 def test_a_compiled_step_grows_by_measurement_and_leaves_room_for_its_one_piece():
-    search = SliceSearch(predict=lambda n: 1000 + n, doubt=1.0, alike=False)
+    search = SliceSearch(predict=lambda n: 1000 + n, doubt=1.0, alike=False, usable=0.5)
     sizes = []
     for _ in range(12):
         size = search.propose(512, 1100)
