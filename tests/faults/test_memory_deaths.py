@@ -59,10 +59,22 @@ history = model.fit(x, y, batch_size=64, epochs=2, verbose=0, callbacks=[Grows()
 TRAINS = """
 history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
 """
+# The first process takes most of the device's memory away from the training.
+TAKES = """
+import tensorflow as tf
+
+class Takes(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if not os.path.exists("taken"):
+            open("taken", "w").close()
+            self.taken = [tf.zeros([2**18]) for _ in range(160)]
+
+history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, callbacks=[Takes()])
+"""
 
 
 def write(folder: Path, end: str, *, size: int = 24, jit: bool = False) -> None:
-    text = MODEL.replace("SIZE", str(size)).replace("JIT", str(jit)) + end + ENDS
+    text = (MODEL + end + ENDS).replace("SIZE", str(size)).replace("JIT", str(jit))
     (folder / "train.py").write_text(textwrap.dedent(text))
 
 
@@ -116,20 +128,18 @@ def test_a_script_that_loads_too_much_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_onednn_crashes_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_onednn_below_the_peak_finishes(tmp_path: Path) -> None:
+    """With oneDNN running out ends the process by SIGSEGV; planned, it does not come to that."""
     write(tmp_path, TRAINS, size=64)
-    report, out, said = run(tmp_path, "--memory", "300MiB", "--keep-onednn")
-    assert report.restarts >= 1, said[-2000:]
-    assert "SIGSEGV" in said
+    report, out, _ = run(tmp_path, "--memory", "300MiB", "--keep-onednn")
     assert report.samples_seen == 1024
     close(plain(tmp_path), out)
 
 
-@pytest.mark.long
-def test_xla_aborts_and_the_run_goes_on(tmp_path: Path) -> None:
-    write(tmp_path, TRAINS, size=64, jit=True)
-    report, out, said = run(tmp_path, "--memory", "300MiB")
+def test_a_compiled_step_runs_out_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, TAKES, size=24, jit=True)
+    report, out, said = run(tmp_path, "--memory", "210MiB", "--snapshot-every", "0")
     assert report.restarts >= 1, said[-2000:]
-    assert "SIGABRT" in said
+    assert "a compiled step ran out" in said
     assert report.samples_seen == 1024
     close(plain(tmp_path), out)

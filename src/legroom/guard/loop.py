@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from legroom.core.errors import CannotFit
+from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import emit
 from legroom.core.graphs import StepWalk
 from legroom.core.traces import LayerCost, StepTrace
@@ -72,6 +72,11 @@ class BackendStep(Protocol):
     @property
     def compiled(self) -> bool:
         """Whether a compiler makes one program of the step's ops."""
+        ...
+
+    @property
+    def broken_by_oom(self) -> bool:
+        """Whether nothing can be computed in this process any more once the step has run out."""
         ...
 
     def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
@@ -425,7 +430,6 @@ class GuardedStep:
             "needed_bytes": needed,
             "batch_size": samples,
             "slice_size": size,
-            "compiled": self._step.compiled,
             "seconds": seconds,
         }
         if self._options.slice_size is not None:
@@ -434,6 +438,9 @@ class GuardedStep:
         if size <= 1:
             emit("oom", wording.ran_out(place, needed), **event)
             raise self._does_not_fit(data, 1, in_use)
+        if self._step.broken_by_oom:
+            emit("oom", wording.ran_out(place, needed), broken=True, **event)
+            raise OutOfMemory(wording.broken(size))
         rules = self._step.rules(data)
         if rules.refusal is not None or (rules.coupled and self._options.exact):
             if self._recompute(data, samples, None):

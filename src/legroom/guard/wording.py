@@ -203,6 +203,19 @@ def cannot_fit(
     return "\n".join(lines)
 
 
+def broken(size: int) -> str:
+    """The explanation when running out has broken the process."""
+    return (
+        f"Memory ran out in a step that XLA compiled (jit_compile=True), with {size} samples. On a "
+        "CPU that leaves TensorFlow's memory broken: nothing more can be computed in this process."
+        "\nWhat to change:"
+        "\n  - legroom run script.py: starts the script again by itself, with smaller slices"
+        f"\n  - slice_size={max(1, size // 2)} in legroom.fit, in a new process"
+        "\n  - compile without jit_compile=True: running out costs a retry then"
+        "\nThe weights are as they were before this step."
+    )
+
+
 def resumed(training: int, epoch: int, step: int, at: float) -> str:
     """The line when an interrupted training goes on."""
     when = time.strftime("%H:%M:%S", time.localtime(at))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legroom.core.errors import CannotFit
+    from legroom.core.events import Event
     from legroom.supervise.options import ChildOptions
 
 __all__ = ["main"]
@@ -77,6 +78,8 @@ def _guard(options_json: str) -> None:
     if options.journal is not None:
         with contextlib.suppress(OSError):  # a report is missed; the training is not
             listeners.enter_context(listening(Journal(options.journal)))
+            # Only with a journal does the parent know why, and start the script again.
+            listeners.enter_context(listening(_end_if_broken))
     if options.folder is not None:
         listeners.enter_context(_snapshots(options))
     if options.report:
@@ -84,6 +87,13 @@ def _guard(options_json: str) -> None:
 
         foresight.wanted = True
     install_when_imported(exact=options.exact)
+
+
+def _end_if_broken(event: Event) -> None:
+    """End the process where running out of memory has broken it, before it computes any more."""
+    if event.name == "oom" and event.data.get("broken"):
+        sys.stdout.flush()
+        os.abort()
 
 
 @contextlib.contextmanager

@@ -90,15 +90,10 @@ def read_death(
         return dataclasses.replace(
             death, memory=True, why=f"it ended by {name} right after memory ran out"
         )
-    broken = _ran_out_compiled(events)
-    if broken is not None and number == signal.SIGABRT:
-        # What runs next dies of it, whatever it needs.
-        return dataclasses.replace(
-            death,
-            memory=True,
-            slice_size=broken,
-            why=f"it ended by {name} after a compiled step had run out, which breaks the allocator",
-        )
+    broken = _broken_at(events)
+    if broken is not None:
+        why = "a compiled step ran out, which breaks TensorFlow's memory on a CPU"
+        return dataclasses.replace(death, memory=True, slice_size=broken, why=why)
     if attempt is None or not is_open:
         return death
     need, free = attempt.data.get("need_bytes"), attempt.data.get("free_bytes")
@@ -181,16 +176,10 @@ def _last_attempt(events: Sequence[Event]) -> tuple[Event | None, bool]:
     return None, False
 
 
-def _ran_out_compiled(events: Sequence[Event]) -> int | None:
-    """The smallest slice of a compiled step that ran out of memory."""
-    return min(
-        (
-            event.data["slice_size"]
-            for event in events
-            if event.name == "oom" and event.data.get("compiled")
-        ),
-        default=None,
-    )
+def _broken_at(events: Sequence[Event]) -> int | None:
+    """The slice that ran out of memory so that the process could not go on."""
+    last = next((event for event in reversed(events) if event.name == "oom"), None)
+    return None if last is None or not last.data.get("broken") else last.data.get("slice_size")
 
 
 def _proven(events: Sequence[Event], attempt: Event) -> int | None:

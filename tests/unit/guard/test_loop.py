@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from legroom.core.errors import CannotFit
+from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import listening
 from legroom.core.graphs import Graph, Node, StepWalk
 from legroom.core.traces import TracedOp
@@ -64,7 +64,7 @@ class Step:
     def layer(self, op):
         return op
 
-    compiled = False
+    compiled = broken_by_oom = False
 
     def layer_costs(self, data):
         return [], False  # no model whose layers could be recomputed
@@ -105,6 +105,15 @@ def test_a_failure_is_repeated_in_slices_and_said_in_one_line(events):
         "the step was repeated, nothing lost"
     )
     assert step.recovered == 2
+
+
+def test_where_running_out_breaks_the_process_nothing_is_repeated_in_it(events):
+    step = Step()
+    step.compiled = step.broken_by_oom = True
+    with pytest.raises(OutOfMemory, match="slice_size=128"):
+        GuardedStep(step, GuardOptions())(256)
+    assert step.ran == [None]
+    assert [event.data["broken"] for event in events if event.name == "oom"] == [True]
 
 
 def test_a_failure_in_the_middle_of_a_training(events):

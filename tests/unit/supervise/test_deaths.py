@@ -17,7 +17,7 @@ def attempt(size: int, *, passed: bool = False, training: int = 0, **memory: int
 
 TIGHT = {"need_bytes": 200, "free_bytes": 250}
 ROOMY = {"need_bytes": 200, "free_bytes": 4000}
-COMPILED = Event("oom", data={"slice_size": 64, "compiled": True})
+BROKEN = Event("oom", data={"slice_size": 64, "broken": True})
 CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: OOM when allocating"
 
 
@@ -36,8 +36,8 @@ CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: 
         (-signal.SIGSEGV, [attempt(8, **TIGHT), attempt(8, passed=True)], 0, "", False),
         (-signal.SIGABRT, [Event("oom"), attempt(8)], 0, "", True),
         (-signal.SIGABRT, [attempt(8)], 0, "", False),
-        (-signal.SIGABRT, [COMPILED, attempt(8), attempt(8, passed=True)], 0, "", True),
-        (-signal.SIGSEGV, [COMPILED, attempt(8), attempt(8, passed=True)], 0, "", False),
+        (-signal.SIGABRT, [attempt(64, passed=True), BROKEN], 0, "", True),
+        (-signal.SIGABRT, [attempt(64, passed=True), Event("oom")], 0, "", False),
         (-signal.SIGABRT, [], 0, "terminate called after throwing 'std::bad_alloc'", True),
         (-signal.SIGABRT, [], 0, "free(): invalid pointer", False),
     ],
@@ -68,9 +68,9 @@ def test_after_a_size_that_worked_it_is_kept_to() -> None:
     assert restarts.plan()[0].slice_size == 65
 
 
-def test_a_compiled_step_that_ran_out_is_to_blame_for_what_dies_after_it() -> None:
+def test_after_a_step_that_broke_the_process_slices_are_smaller_than_its_own() -> None:
     restarts = Restarts(5)
-    assert restarts.answer(read_death(-6, [COMPILED, attempt(8, **TIGHT)])) is None
+    assert restarts.answer(read_death(-6, [attempt(64, passed=True), BROKEN])) is None
     assert restarts.plan()[0].slice_size == 44
 
 

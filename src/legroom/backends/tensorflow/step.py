@@ -114,6 +114,15 @@ class Step:
         """Whether XLA makes one program of the step's ops."""
         return bool(self._traits.jit_compile)
 
+    @property
+    def broken_by_oom(self) -> bool:
+        """Whether running out breaks the process.
+
+        XLA on a CPU gives memory back twice then: later steps were seen to compute nonsense, and
+        to abort.
+        """
+        return self.compiled and pool.device_name() == "CPU:0"
+
     def layer_costs(self, data: Any) -> tuple[list[LayerCost], bool]:
         """What the model's layers keep for their gradients; none where there is no model."""
         if self._model is None or not self._traits.trains:
