@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.core.garbage import collected_later
 from legroom.core.series import thinned
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
@@ -140,7 +141,8 @@ class Prediction:
     def estimate(self, samples: int, budget: int | None = None) -> Estimate:
         """The estimate for a batch size."""
         began = time.perf_counter()
-        made = self._choose(samples, budget)
+        with collected_later():
+            made = self._choose(samples, budget)
         return dataclasses.replace(
             made, seconds=time.perf_counter() - began, notes=tuple(self._notes)
         )
@@ -314,7 +316,7 @@ def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
     from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
     from legroom.predict.traced import write_script
 
-    step = trace_step(model, **asked, samples=TRACED_SIZE)
+    step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
     return write_script(walk_step(step), step.held, input_sizes(step)), step
 
 

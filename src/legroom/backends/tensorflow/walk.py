@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
+from legroom.backends.tensorflow.repeats import Repeat, spell_out
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
@@ -47,7 +49,7 @@ def walk_gradients(model: Any, data: Any) -> StepWalk:
 
 def walk_step(step: StepGraph) -> Graph:
     """The graph of a step that was traced for `TRACED_SIZE` samples."""
-    graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
+    graph = _Walker(step.graph, step.repeats).graph(step.graph, list(step.graph.inputs))
     data = {name for name, _, _ in step.inputs}
     graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in data)
     return graph
@@ -71,8 +73,9 @@ def _axes(shape: Any) -> tuple[tuple[float, float], ...]:
 
 
 class _Walker:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, repeats: Sequence[Repeat]) -> None:
         self._root = root
+        self._repeats = repeats
         self._bodies: dict[tuple[str, str], Graph] = {}
         self._turns: dict[str, int] = {}
 
@@ -98,10 +101,22 @@ class _Walker:
             else:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
                 nodes.append(self._node(op, inputs, controls))
-        return Graph(
+        made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
             [ports[tensor.ref()] for tensor in graph.outputs if tensor.ref() in ports],
+        )
+        return spell_out(
+            made,
+            [
+                (
+                    place[each.stand_in.name],
+                    ports[each.gradient.ref()],
+                    [place[op.name] for op in each.ops if op.name in place],
+                )
+                for each in self._repeats
+                if each.stand_in.graph is graph
+            ],
         )
 
     def _node(self, op: Any, inputs: list[tuple[int, int]], controls: list[int]) -> Node:
