@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -265,8 +264,7 @@ class Prediction:
         script, step = self._script(source)
         played = replays(script, samples) if source == "probed" else [replay(script, samples, 4)]
         peaks = [each.steady for each in played]
-        peak = int(statistics.median(peaks))
-        first = int(statistics.median(each.first for each in played))
+        peak, first = peaks[0], played[0].first
         below, above = _MARGINS[source]
         held = {role: step.bytes_of(role) for role in ("weights", "optimizer", "other")}
         # What is held does not grow and is known: doubt is about the rest.

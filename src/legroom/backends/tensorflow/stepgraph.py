@@ -45,6 +45,7 @@ class Held:
         dtype: Its type, by TensorFlow's name.
         path: As Keras calls it.
         value: A small constant's value; None for variables.
+        born: Whether the first step brings it along: it is not there before.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Held:
     dtype: str
     path: str
     value: Any = None
+    born: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -234,8 +236,11 @@ def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:
     for variable in born:
         # A variable that nobody above knows: an inner optimizer's, or one made on the way.
         roles.setdefault(id(variable.handle), ("other", variable.name, variable))
+    new = {id(variable.handle) for variable in born}
     held: dict[int, Held] = {
-        handle: Held("", role, tuple(value.shape.as_list()), value.dtype.name, path)
+        handle: Held(
+            "", role, tuple(value.shape.as_list()), value.dtype.name, path, born=handle in new
+        )
         for handle, (role, path, value) in roles.items()
     }
     for outer, inner in traced.graph.captures:
