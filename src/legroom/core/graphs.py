@@ -29,6 +29,7 @@ class Node:
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
         scratch: Fixed bytes, and bytes for each sample, taken while it runs.
+        copies: An input that it works on, in a copy unless nobody else needs it.
         body: The graph that it runs.
         turns: How often a loop runs it.
     """
@@ -40,6 +41,7 @@ class Node:
     outputs: list[Size | None]
     cheap: bool = False
     scratch: tuple[float, float] = (0.0, 0.0)
+    copies: int | None = None
     body: Graph | None = None
     turns: int = 1
 

@@ -150,10 +150,15 @@ class _Run:
                 made.append([])
             else:
                 made.append([self._new(node.name, "output", size)])
+        scratch = []
+        if node.copies is not None:
+            (copied,) = inputs[node.copies]
+            if copied.size is not None and (copied.references > 1 or copied.kept):
+                scratch.append(self._new(node.name, "temp", copied.size))
         if node.scratch != (0.0, 0.0):
             fixed, each = node.scratch
-            scratch = self._new(node.name, "temp", (((fixed, each),), 1.0))
-            self.drop([scratch])
+            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0)))
+        self.drop(scratch)
         return made
 
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:

@@ -145,6 +145,7 @@ class _Walker:
             node.turns = self._count_turns(op)
         elif kind in _WITH_SCRATCH:
             node.scratch = _scratch(op)
+            node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
 
     def _body(self, op: Any, attribute: str) -> Graph:
