@@ -21,9 +21,9 @@ class Node:
 
     Attributes:
         name: Its name.
-        effect: What it does with memory: "new", "alias", "reuse", "none"; "push", "set",
-            "replace", "merge", "pop", "get", "list" for lists of tensors; "call" and "loop" for
-            ops that run a graph.
+        effect: What it does with memory: "new", "alias", "reuse", "none"; "read", "update" and
+            "assign" for variables; "push", "set", "replace", "merge", "pop", "get", "list" for
+            lists of tensors; "call" and "loop" for ops that run a graph.
         inputs: Where its inputs come from: node and port.
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
@@ -69,7 +69,7 @@ class StepWalk:
 
     Attributes:
         graph: Its graph, whose results are the gradients.
-        held: What is held between steps, each with a `role`, a `path` and `nbytes`.
+        held: What is held between steps, as `write_script` takes it.
         inputs: The sizes of the parts of a batch.
         gradient_bytes: One copy of the gradients, as large as the weights they are for.
     """

@@ -4,18 +4,20 @@ TensorFlow's executor does not take the ops in the order in which they were trac
 decides what is live at the same time. This follows its rules for one thread: an op that is cheap
 runs at once, in the order it became ready; of those that are not, the last one goes on and the
 others wait on a stack. Memory is counted by references, as tensors are: an op's inputs are let go
-when it has run, and an op that may write over its input does so if nobody else reads that.
+when it has run, and an op that may write over its input does so if nobody else reads that. A
+variable that is written while someone still reads it moves to memory of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
 from legroom.predict.script import Allocation, Entry
 
-__all__ = ["execute"]
+__all__ = ["Variable", "execute"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
@@ -31,26 +33,53 @@ class _Buffer:
         self.kept = kept  # a weight or an input: not the step's to give back
 
 
+class Variable(_Buffer):
+    """A variable, as ops get it: what they read and write is its memory.
+
+    Args:
+        number: The number of the allocation that it begins with.
+        size: Its size.
+        like: A variable that it shares this memory with until one of them is written.
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, number: int, size: Size, like: Variable | None = None) -> None:
+        super().__init__(0, None, kept=True)
+        self.buffer: _Buffer = _Buffer(number, size) if like is None else like.buffer
+        self.buffer.references += 1
+
+
 # What flows along an edge: a tensor's buffer, or those of a list of tensors.
 _Value = list[_Buffer]
 
 
-def execute(graph: Graph) -> list[Entry]:
+def execute(
+    graph: Graph, variables: Mapping[str, Variable] | None = None, made: int = 0
+) -> list[Entry]:
     """Run a step's graph.
 
-    Its arguments are held by others. What it returns is given back at its end.
+    Its other arguments are held by others. What it returns is given back at its end.
+
+    Args:
+        graph: The graph.
+        variables: Variables by the names of the arguments that they are given as. They are left
+            as the step leaves them, for the next one.
+        made: The number after which those of this step's allocations begin.
     """
-    run = _Run()
-    values = run.run(graph, [[_Buffer(0, None, kept=True)] for _ in graph.arguments])
+    run = _Run(made)
+    given = variables or {}
+    names = [graph.nodes[number].name for number in graph.arguments]
+    values = run.run(graph, [[given.get(name) or _Buffer(0, None, kept=True)] for name in names])
     for value in values:
         run.drop(value)
     return run.entries
 
 
 class _Run:
-    def __init__(self) -> None:
+    def __init__(self, made: int) -> None:
         self.entries: list[Entry] = []
-        self._made = 0
+        self._made = made
 
     def run(self, graph: Graph, arguments: Sequence[_Value]) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
@@ -72,9 +101,9 @@ class _Run:
         waiting = deque(number for number in roots if number not in graph.late)
         late = deque(number for number in roots if number in graph.late)
         while waiting or late:
-            if not waiting:
-                waiting, late = late, waiting
-            ready = deque([waiting.popleft()])
+            # A batch comes all at once: what can be done with its last part goes first.
+            ready = deque([waiting.popleft()]) if waiting else late
+            late = late if ready is not late else deque()
             while ready:
                 number = ready.popleft()
                 node = nodes[number]
@@ -124,7 +153,13 @@ class _Run:
             return self._padded(self.run(node.body, self._taken(inputs)), node)
         if effect == "loop":
             return self._padded(self._loop(node, inputs), node)
-        if effect == "alias" and inputs:
+        if effect in ("read", "update", "assign") and inputs and inputs[0]:
+            variable = inputs[0][0]
+            if isinstance(variable, Variable):
+                return self._padded(self._touch(node, variable, inputs), node)
+        if effect in ("update", "assign"):
+            return self._padded([], node)
+        if effect in ("alias", "read") and inputs:
             return self._padded([self._again(inputs[0])], node)
         if effect in ("push", "set"):
             # The item is the last input that is a tensor of some size.
@@ -161,6 +196,21 @@ class _Run:
         self.drop(scratch)
         return made
 
+    def _touch(self, node: Node, variable: Variable, inputs: list[_Value]) -> list[_Value]:
+        """Read a variable, or write it."""
+        old = variable.buffer
+        if node.effect == "read":
+            return [self._again([old])]
+        if node.effect == "assign":
+            # It takes over the memory of what it is given.
+            if len(inputs) > 1 and len(inputs[1]) == 1 and _same(inputs[1][0].size, old.size):
+                (variable.buffer,) = self._again(list(inputs[1]))
+                self.drop([old])
+        elif old.references > 1 and old.size is not None:
+            variable.buffer = self._new(node.name, "temp", old.size)
+            self.drop([old])
+        return []
+
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         assert node.body is not None
         values = self._taken(inputs)
@@ -180,8 +230,12 @@ class _Run:
         for value in inputs:
             if len(value) == 1:
                 (buffer,) = value
-                # Held by this op alone, and of the very size that is needed.
-                if buffer.references == 1 and not buffer.kept and buffer.size == node.outputs[0]:
+                # Held by this op alone, and of the very size that is needed, whatever its shape.
+                if (
+                    buffer.references == 1
+                    and not buffer.kept
+                    and _same(buffer.size, node.outputs[0])
+                ):
                     return value
         return None
 
@@ -210,3 +264,15 @@ class _Run:
             buffer.references -= 1
             if buffer.references == 0 and not buffer.kept:
                 self.entries.append(buffer.number)
+
+
+def _same(one: Size | None, other: Size | None) -> bool:
+    """Whether two tensors take the same bytes at every batch size."""
+    if one is None or other is None:
+        return False
+    return one == other or all(_bytes(one, n) == _bytes(other, n) for n in (2, 3, 5))
+
+
+def _bytes(size: Size, samples: int) -> float:
+    axes, itemsize = size
+    return itemsize * math.prod(fixed + each * samples for fixed, each in axes)

@@ -235,7 +235,7 @@ class Prediction:
     def traced_peak(self, samples: int) -> int:
         """The steady peak by the graph alone, without an error bar: for comparing two graphs."""
         script, _ = self._script("traced")
-        return replay(script, samples, 4).steady
+        return replay(script, samples).steady
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""
@@ -262,7 +262,7 @@ class Prediction:
 
     def _play(self, source: str, samples: int) -> Estimate:
         script, step = self._script(source)
-        played = replays(script, samples) if source == "probed" else [replay(script, samples, 4)]
+        played = replays(script, samples) if source == "probed" else [replay(script, samples)]
         peaks = [each.steady for each in played]
         peak, first = peaks[0], played[0].first
         below, above = _MARGINS[source]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.core.graphs import Graph, Node
-from legroom.predict.executor import execute
+from legroom.predict.executor import Variable, execute
 from legroom.predict.script import Allocation
 
 
@@ -104,3 +104,43 @@ def test_a_call_runs_its_graph():
     nodes = [argument(), Node("call", "call", [(0, 0)], [], [size(3)], body=inner),
              new("after", 1, 1)]  # fmt: skip
     assert story(Graph(nodes, [0], [(2, 0)])) == ["inside", "after", "-inside", "-after"]
+
+
+def variable_nodes(*ops):
+    return [Node("v", "none", [], [], [None], cheap=True), *ops]
+
+
+def test_a_variable_that_is_still_read_moves_when_it_is_written():
+    nodes = variable_nodes(
+        Node("read", "read", [(0, 0)], [], [size(5)]),
+        Node("write", "update", [(0, 0)], [1], [], cheap=True),
+        new("late reader", 1, 1),
+    )
+    nodes[3].controls.append(2)
+    variable = Variable(7, size(5))
+    first, second = (execute(Graph(nodes, [0], []), {"v": variable}, k) for k in (100, 200))
+    assert [e if isinstance(e, int) else (e.op, e.number) for e in first] == [
+        ("write", 101), ("late reader", 102), 102, 7,
+    ]  # fmt: skip
+    assert second[-1] == 101  # where the step before had left it
+
+
+def test_a_variable_that_nobody_reads_is_written_in_place():
+    nodes = variable_nodes(Node("write", "update", [(0, 0)], [], []))
+    assert execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))}) == []
+
+
+def test_variables_that_share_their_zeros_part_when_they_are_written():
+    nodes = [
+        *(Node(name, "none", [], [], [None], cheap=True) for name in "vw"),
+        *(Node(f"write {k}", "update", [(k, 0)], [], []) for k in (0, 1)),
+    ]
+    one = Variable(7, size(5))
+    entries = execute(Graph(nodes, [0, 1], []), {"v": one, "w": Variable(0, size(5), like=one)})
+    assert len(entries) == 1  # the last one keeps the zeros' memory
+
+
+def test_a_variable_takes_over_what_it_is_given():
+    nodes = variable_nodes(new("value", 5, 0), Node("assign", "assign", [(0, 0), (1, 0)], [], []))
+    entries = execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))})
+    assert [e if isinstance(e, int) else e.op for e in entries] == ["value", 7]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,12 +22,14 @@ __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
 TRACED_SIZE = 1009
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
-            "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "Assert",
+            "Assert",
             "ResourceApplyAdam", "ResourceApplyGradientDescent"}  # fmt: skip
 # What TensorFlow's executor runs at once.
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
           "VarHandleOp", "EnsureShape"}  # fmt: skip
+_VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
+              "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
           "TensorListGetItem": "get", "TensorListFromTensor": "list", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
@@ -111,8 +113,8 @@ class _Walker:
             [
                 (
                     place[each.stand_in.name],
-                    ports[each.gradient.ref()],
-                    [place[op.name] for op in each.ops if op.name in place],
+                    [place[op.name] for op in each.ops if _is_part(op, place)],
+                    {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
                 )
                 for each in self._repeats
                 if each.stand_in.graph is graph
@@ -123,7 +125,9 @@ class _Walker:
         kind = op.type
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
-        if kind in _NOTHING or (not outputs):
+        if kind in _VARIABLES:
+            node.effect = _VARIABLES[kind]
+        elif kind in _NOTHING or (not outputs):
             node.effect = "none"
         elif kind in _LISTS:
             node.effect = _LISTS[kind]
@@ -202,6 +206,11 @@ def _needed(graph: Any) -> list[Any]:
         waiting.extend(tensor.op for tensor in op.inputs)
         waiting.extend(op.control_inputs)
     return [op for op in graph.get_operations() if op.name in needed]
+
+
+def _is_part(op: Any, place: Mapping[str, int]) -> bool:
+    """Whether an op of an update is repeated with it: all but what it is given."""
+    return op.name in place and op.type != "Placeholder"
 
 
 def _size(tensor: Any) -> Size | None:
