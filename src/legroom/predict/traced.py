@@ -30,7 +30,10 @@ def write_script(graph: Graph, held: Sequence[Any], inputs: Sequence[Size]) -> S
     """
     writer = _Writer()
     build = [entry for item in held if not item.born for entry in writer.built(item)]
-    given = [entry for axes, itemsize in inputs for entry in writer.batch(axes, itemsize)]
+    given = [
+        Allocation(-number, "input", "output", 0, axes, itemsize)
+        for number, (axes, itemsize) in enumerate(inputs, 1)
+    ]
     state = [entry for item in held if item.born for entry in writer.born(item)]
     before = [variable.buffer for variable in writer.variables.values()]
     steps = [execute(graph, writer.variables, _STEP)]
@@ -68,13 +71,6 @@ class _Writer:
             number = next(self._numbers)
             yield Allocation(number, item.path, "output", item.nbytes)
         self._zeros[key] = self._keep(item, number, like)
-
-    def batch(self, axes: Any, itemsize: float) -> Iterator[Entry]:
-        """A part of a batch, of which the iterator makes a copy for a moment."""
-        number, copy = next(self._numbers), next(self._numbers)
-        yield Allocation(number, "input", "output", 0, axes, itemsize)
-        yield Allocation(copy, "input", "temp", 0, axes, itemsize)
-        yield copy
 
     def _keep(self, item: Any, number: int, like: Variable | None) -> Variable:
         variable = Variable(number, (((float(item.nbytes), 0.0),), 1.0), like)

@@ -22,7 +22,7 @@ from legroom.core.graphs import Graph, Node
 
 __all__ = ["Repeat", "repeating_updates", "spell_out"]
 
-Edge: TypeAlias = tuple[int, int]  # a node's number, and which of its outputs
+_Edge: TypeAlias = tuple[int, int]  # a node's number, and which of its outputs
 
 # Their update depends on a weight's shape and type alone; not so Muon's, which reads its name.
 _ALIKE = (optimizers.Adam, optimizers.SGD, optimizers.RMSprop, optimizers.Adagrad,
@@ -114,7 +114,7 @@ class _Update:
 
 
 def spell_out(
-    graph: Graph, repeats: Sequence[tuple[int, Sequence[int], Mapping[Edge, Edge]]]
+    graph: Graph, repeats: Sequence[tuple[int, Sequence[int], Mapping[_Edge, _Edge]]]
 ) -> Graph:
     """Put what was not traced into a graph.
 
@@ -170,6 +170,6 @@ def spell_out(
     )
 
 
-def _moved(edge: Edge, places: Mapping[int, int]) -> Edge:
+def _moved(edge: _Edge, places: Mapping[int, int]) -> _Edge:
     number, port = edge
     return places[number], port
