@@ -30,6 +30,8 @@ class Node:
         cheap: Whether the executor runs it at once.
         scratch: Fixed bytes, and bytes for each sample, taken while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
+        work: How long it takes for each byte that it makes, where 1 is an op that only passes
+            over its tensors.
         body: The graph that it runs.
         turns: How often a loop runs it.
     """
@@ -42,6 +44,7 @@ class Node:
     cheap: bool = False
     scratch: tuple[float, float] = (0.0, 0.0)
     copies: int | None = None
+    work: float = 1.0
     body: Graph | None = None
     turns: int = 1
 

@@ -1,9 +1,8 @@
 """A graph run by TensorFlow's rules, without running it: which op takes memory when. Pure.
 
 TensorFlow's executor does not take the ops in the order in which they were traced, and the order
-decides what is live at the same time. This follows its rules for one thread: an op that is cheap
-runs at once, in the order it became ready; of those that are not, the last one goes on and the
-others wait on a stack. Memory is counted by references, as tensors are: an op's inputs are let go
+decides what is live at the same time: that is the crew's subject (:mod:`legroom.predict.crew`).
+Memory is counted by references, as tensors are: an op's inputs are let go
 when it has run, and an op that may write over its input does so if nobody else reads that. A
 variable that is written while someone still reads it moves to memory of its own.
 """
@@ -11,16 +10,19 @@ variable that is written while someone still reads it moves to memory of its own
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
+from legroom.predict.crew import Crew
 from legroom.predict.script import Allocation, Entry
 
 __all__ = ["Variable", "execute"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
+# Of times only the order counts, which is much the same at all batch sizes.
+_TIMED_AT = 16
+_LEAST_TIME = 2000.0
 
 
 class _Buffer:
@@ -55,7 +57,10 @@ _Value = list[_Buffer]
 
 
 def execute(
-    graph: Graph, variables: Mapping[str, Variable] | None = None, made: int = 0
+    graph: Graph,
+    variables: Mapping[str, Variable] | None = None,
+    made: int = 0,
+    threads: int = 1,
 ) -> list[Entry]:
     """Run a step's graph.
 
@@ -66,11 +71,13 @@ def execute(
         variables: Variables by the names of the arguments that they are given as. They are left
             as the step leaves them, for the next one.
         made: The number after which those of this step's allocations begin.
+        threads: How many threads run it.
     """
     run = _Run(made)
     given = variables or {}
     names = [graph.nodes[number].name for number in graph.arguments]
-    values = run.run(graph, [[given.get(name) or _Buffer(0, None, kept=True)] for name in names])
+    arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
+    values = run.run(graph, arguments, threads)
     for value in values:
         run.drop(value)
     return run.entries
@@ -80,8 +87,9 @@ class _Run:
     def __init__(self, made: int) -> None:
         self.entries: list[Entry] = []
         self._made = made
+        self._scratch: _Value = []
 
-    def run(self, graph: Graph, arguments: Sequence[_Value]) -> list[_Value]:
+    def run(self, graph: Graph, arguments: Sequence[_Value], threads: int = 1) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
         nodes = graph.nodes
         consumers: list[list[list[int]]] = [[[] for _ in node.outputs] for node in nodes]
@@ -98,52 +106,52 @@ class _Run:
         values: dict[tuple[int, int], _Value] = {}
         given = dict(zip(graph.arguments, arguments, strict=True))
         roots = [number for number in range(len(nodes)) if pending[number] == 0]
-        waiting = deque(number for number in roots if number not in graph.late)
-        late = deque(number for number in roots if number in graph.late)
-        while waiting or late:
-            # A batch comes all at once: what can be done with its last part goes first.
-            ready = deque([waiting.popleft()]) if waiting else late
-            late = late if ready is not late else deque()
-            while ready:
-                number = ready.popleft()
-                node = nodes[number]
-                inputs = [values[edge] for edge in node.inputs]
-                made = [given[number]] if number in given else self._outputs(node, inputs)
-                for port, value in enumerate(made):
-                    uses = len(consumers[number][port]) + returned.get((number, port), 0)
-                    values[number, port] = value
-                    self._hold(value, uses)
-                    # It was held once while it was handed over; what nobody reads is gone now.
-                    self.drop(value)
-                for value in inputs:
-                    self.drop(value)
-                found = []
-                for targets in (*consumers[number], after[number]):
-                    for target in targets:
-                        pending[target] -= 1
-                        if pending[target] == 0:
-                            found.append(target)
-                self._schedule(found, nodes, ready, waiting)
-        return [values.get(result, []) for result in graph.results]
+        early = [number for number in roots if number not in graph.late]
+        late = [number for number in roots if number in graph.late]
+        crew = Crew(nodes, early, late, threads)
+        scratch: dict[int, _Value] = {}
 
-    @staticmethod
-    def _schedule(
-        found: list[int], nodes: list[Node], ready: deque[int], waiting: deque[int]
-    ) -> None:
-        last, others = None, []
-        for number in found:
-            if nodes[number].cheap:
-                ready.append(number)
-            else:
-                if last is not None:
-                    others.append(last)
-                last = number
-        if last is not None:
-            if ready:
-                others.append(last)
-            else:
-                ready.append(last)
-        waiting.extendleft(others)
+        def begin(number: int) -> None:
+            node = nodes[number]
+            inputs = [values[edge] for edge in node.inputs]
+            self._scratch = []
+            made = [given[number]] if number in given else self._outputs(node, inputs)
+            scratch[number], self._scratch = self._scratch, []
+            for port, value in enumerate(made):
+                uses = len(consumers[number][port]) + returned.get((number, port), 0)
+                values[number, port] = value
+                self._hold(value, uses)
+                # It was held once while it was handed over; what nobody reads is gone now.
+                self.drop(value)
+
+        def end(number: int) -> list[int]:
+            self.drop(scratch.pop(number))
+            for edge in nodes[number].inputs:
+                self.drop(values[edge])
+            found = []
+            for targets in (*consumers[number], after[number]):
+                for target in targets:
+                    pending[target] -= 1
+                    if pending[target] == 0:
+                        found.append(target)
+            return found
+
+        while True:
+            task = crew.begin()
+            if task is not None:
+                thread, number = task
+                begin(number)
+                if nodes[number].cheap:
+                    crew.ready(thread, end(number))
+                else:
+                    crew.run(thread, number, _time(nodes[number]) if threads > 1 else 0.0)
+                continue
+            task = crew.end()
+            if task is None:
+                break
+            thread, number = task
+            crew.ready(thread, end(number))
+        return [values.get(result, []) for result in graph.results]
 
     def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         """What a node makes, each held once."""
@@ -185,7 +193,7 @@ class _Run:
                 made.append([])
             else:
                 made.append([self._new(node.name, "output", size)])
-        scratch = []
+        scratch: _Value = []
         if node.copies is not None:
             (copied,) = inputs[node.copies]
             if copied.size is not None and (copied.references > 1 or copied.kept):
@@ -193,7 +201,7 @@ class _Run:
         if node.scratch != (0.0, 0.0):
             fixed, each = node.scratch
             scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0)))
-        self.drop(scratch)
+        self._scratch = scratch
         return made
 
     def _touch(self, node: Node, variable: Variable, inputs: list[_Value]) -> list[_Value]:
@@ -276,3 +284,9 @@ def _same(one: Size | None, other: Size | None) -> bool:
 def _bytes(size: Size, samples: int) -> float:
     axes, itemsize = size
     return itemsize * math.prod(fixed + each * samples for fixed, each in axes)
+
+
+def _time(node: Node) -> float:
+    """About how long an op takes, in the time that a byte takes to be written."""
+    made = sum(_bytes(size, _TIMED_AT) for size in node.outputs if size is not None)
+    return _LEAST_TIME + node.work * made

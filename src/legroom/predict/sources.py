@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -310,12 +311,14 @@ def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
 
 
 def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
+    from legroom.backends.tensorflow.probe import inter_op_threads
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
     from legroom.predict.traced import write_script
 
     step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
-    return write_script(walk_step(step), step.held, input_sizes(step)), step
+    threads = inter_op_threads() or os.cpu_count() or 1
+    return write_script(walk_step(step), step.held, input_sizes(step), threads), step
 
 
 def _check_backend() -> None:

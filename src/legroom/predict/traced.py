@@ -18,7 +18,9 @@ _STEP = 10**8
 _STEPS = 3
 
 
-def write_script(graph: Graph, held: Sequence[Any], inputs: Sequence[Size]) -> Script:
+def write_script(
+    graph: Graph, held: Sequence[Any], inputs: Sequence[Size], threads: int = 1
+) -> Script:
     """Make a script of a graph.
 
     Args:
@@ -27,6 +29,7 @@ def write_script(graph: Graph, held: Sequence[Any], inputs: Sequence[Size]) -> S
             `dtype`, the `name` of the argument that it is given as, and whether it is `born` in
             the first step.
         inputs: The sizes of the parts of a batch.
+        threads: How many threads run the step.
     """
     writer = _Writer()
     build = [entry for item in held if not item.born for entry in writer.built(item)]
@@ -36,9 +39,10 @@ def write_script(graph: Graph, held: Sequence[Any], inputs: Sequence[Size]) -> S
     ]
     state = [entry for item in held if item.born for entry in writer.born(item)]
     before = [variable.buffer for variable in writer.variables.values()]
-    steps = [execute(graph, writer.variables, _STEP)]
+    steps = [execute(graph, writer.variables, _STEP, threads)]
     if any(v.buffer is not b for v, b in zip(writer.variables.values(), before, strict=True)):
-        steps += [execute(graph, writer.variables, k * _STEP) for k in range(2, _STEPS + 1)]
+        for k in range(2, _STEPS + 1):
+            steps.append(execute(graph, writer.variables, k * _STEP, threads))
     return Script(build, given, state, steps, recorded=1)
 
 

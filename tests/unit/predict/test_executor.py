@@ -20,10 +20,10 @@ def argument():
     return Node("argument", "none", [], [], [None], cheap=True)
 
 
-def story(graph):
+def story(graph, threads=1):
     """What happened: names as they are taken, with a minus as they are given back."""
     names, told = {}, []
-    for entry in execute(graph):
+    for entry in execute(graph, threads=threads):
         if isinstance(entry, Allocation):
             names[entry.number] = entry.op
             told.append(entry.op)
@@ -55,6 +55,28 @@ def test_the_last_op_that_became_ready_goes_on_and_others_wait_on_a_stack():
     nodes = [argument(), new("a", 1, 0), new("b", 1, 1), new("c", 1, 1), new("d", 1, 3)]
     taken = [name for name in story(Graph(nodes, [0], [(2, 0), (4, 0)])) if name[0] != "-"]
     assert taken == ["a", "c", "d", "b"]
+
+
+def test_two_threads_have_the_memory_of_two_ops_at_once():
+    nodes = [argument(), new("a", 1, 0), new("b", 5, 1), new("of b", 1, 2), new("c", 5, 1),
+             new("of c", 1, 4)]  # fmt: skip
+    graph = Graph(nodes, [0], [(3, 0), (5, 0)])
+    one, two = (story(graph, threads) for threads in (1, 2))
+    assert one.index("-c") < one.index("b")
+    assert two.index("b") < two.index("-c")
+    assert two.index("c") < two.index("-b")
+    assert sorted(one) == sorted(two)
+
+
+def test_an_op_that_takes_long_is_overtaken():
+    nodes = [argument(), new("a", 1, 0), new("b", 10**4, 1), new("of b", 1, 2),
+             new("c", 10**4, 1), new("of c", 1, 4)]  # fmt: skip
+    nodes[4].work = 50.0
+    told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
+    assert told.index("of b") < told.index("of c")
+    nodes[2].work, nodes[4].work = 50.0, 1.0
+    told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
+    assert told.index("of c") < told.index("of b")
 
 
 def test_a_batch_comes_when_all_else_has_run():

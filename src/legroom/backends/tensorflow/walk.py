@@ -36,6 +36,9 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
+_HEAVY = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
+          "Conv2DBackpropFilter", "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2",
+          "DepthwiseConv2dNative"}  # fmt: skip
 _WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 
 
@@ -125,6 +128,7 @@ class _Walker:
         kind = op.type
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
+        node.work = 8.0 if kind in _HEAVY else 1.0
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
         elif kind in _NOTHING or (not outputs):
