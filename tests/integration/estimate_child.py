@@ -137,6 +137,61 @@ def near_the_truth():
     }
 
 
+class Duel(keras.Model):
+    """Two optimizers in one step, the second of which sees what the first one did."""
+
+    def __init__(self):
+        super().__init__()
+        self.makes = keras.Sequential([keras.Input((8,)), *[layers.Dense(64) for _ in range(3)]])
+        self.judges = keras.Sequential(
+            [keras.Input((64,)), *[layers.Dense(64, "gelu") for _ in range(3)], layers.Dense(1)]
+        )
+        self.second = keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+
+    def call(self, x):
+        return self.judges(self.makes(x))
+
+    def train_step(self, data):
+        x, real = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.judges(self.makes(x)) - self.judges(real))
+        judged = self.judges.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, judged), judged)
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self.judges(self.makes(x)))
+        made = self.makes.trainable_variables
+        self.second.apply(tape.gradient(loss, made), made)
+        return {"loss": loss}
+
+
+def repeats():
+    """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
+    from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
+    from legroom.predict.traced import write_script
+
+    duel = Duel()
+    duel(tf.zeros((2, 8)))
+    duel.compile(keras.optimizers.AdamW(clipnorm=1.0))
+    models = {"normed": (normed(), None), "duel": (duel, (np.zeros((2, 8)), np.zeros((2, 64))))}
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        dense = [layers.Dense(32) for _ in range(4)]
+        model = keras.Sequential([keras.Input((32,)), *dense])
+        model.compile(keras.optimizers.Adam(use_ema=True), "mse")
+        models[policy] = (model, None)
+    keras.config.set_dtype_policy("float32")
+    found = {}
+    for name, (model, data) in models.items():
+        moves = []
+        for short in (False, True):
+            step = trace_step(model, data=data, samples=TRACED_SIZE, repeats=short)
+            script = write_script(walk_step(step), step.held, input_sizes(step))
+            moves.append([[m for _, m, _ in script.phases(n, 2)] for n in (1, 100)])
+        found[name] = {"same": moves[0] == moves[1], "left_out": len(step.repeats)}
+    return found
+
+
 def compiled():
     """A step that XLA compiles: its own figures, against the allocator's."""
     model = keras.Sequential(

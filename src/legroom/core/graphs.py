@@ -21,14 +21,17 @@ class Node:
 
     Attributes:
         name: Its name.
-        effect: What it does with memory: "new", "alias", "reuse", "none"; "push", "set",
-            "replace", "merge", "pop", "get", "list" for lists of tensors; "call" and "loop" for
-            ops that run a graph.
+        effect: What it does with memory: "new", "alias", "reuse", "none"; "read", "update" and
+            "assign" for variables; "push", "set", "replace", "merge", "pop", "get", "list" for
+            lists of tensors; "call" and "loop" for ops that run a graph.
         inputs: Where its inputs come from: node and port.
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
         scratch: Fixed bytes, and bytes for each sample, taken while it runs.
+        copies: An input that it works on, in a copy unless nobody else needs it.
+        work: How long it takes for each byte that it makes, where 1 is an op that only passes
+            over its tensors.
         body: The graph that it runs.
         turns: How often a loop runs it.
     """
@@ -40,6 +43,8 @@ class Node:
     outputs: list[Size | None]
     cheap: bool = False
     scratch: tuple[float, float] = (0.0, 0.0)
+    copies: int | None = None
+    work: float = 1.0
     body: Graph | None = None
     turns: int = 1
 
@@ -67,7 +72,7 @@ class StepWalk:
 
     Attributes:
         graph: Its graph, whose results are the gradients.
-        held: What is held between steps, each with a `role`, a `path` and `nbytes`.
+        held: What is held between steps, as `write_script` takes it.
         inputs: The sizes of the parts of a batch.
         gradient_bytes: One copy of the gradients, as large as the weights they are for.
     """

@@ -8,6 +8,7 @@ stream of allocations is played through the allocator's own rules.
 from __future__ import annotations
 
 import bisect
+import math
 
 __all__ = ["BestFit"]
 
@@ -45,7 +46,7 @@ class BestFit:
         self._limit = limit
         self._taken = 0
         self._region = _FIRST_REGION
-        self._top = 0
+        self._bottom = 0
         self._free: list[tuple[int, int]] = []  # size and start, sorted
         self._at: dict[int, _Chunk] = {}
 
@@ -88,7 +89,7 @@ class BestFit:
         return self._at[address].size
 
     def _find(self, wanted: int) -> _Chunk | None:
-        place = bisect.bisect_left(self._free, (wanted, -1))
+        place = bisect.bisect_left(self._free, (wanted, -math.inf))
         if place == len(self._free):
             return None
         return self._at[self._free.pop(place)[1]]
@@ -105,8 +106,10 @@ class BestFit:
         if not grown:
             self._region *= 2
         self._taken += size
-        chunk = _Chunk(self._top, size)
-        self._top += size + _UNIT  # regions do not touch
+        # Each region lies below the one before, as the system maps them, and they do not touch.
+        # Of two free chunks of one size the lower one is taken.
+        self._bottom -= size + _UNIT
+        chunk = _Chunk(self._bottom, size)
         self._at[chunk.start] = chunk
         bisect.insort(self._free, (chunk.size, chunk.start))
         return True

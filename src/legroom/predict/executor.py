@@ -1,24 +1,28 @@
 """A graph run by TensorFlow's rules, without running it: which op takes memory when. Pure.
 
 TensorFlow's executor does not take the ops in the order in which they were traced, and the order
-decides what is live at the same time. This follows its rules for one thread: an op that is cheap
-runs at once, in the order it became ready; of those that are not, the last one goes on and the
-others wait on a stack. Memory is counted by references, as tensors are: an op's inputs are let go
-when it has run, and an op that may write over its input does so if nobody else reads that.
+decides what is live at the same time: that is the crew's subject (:mod:`legroom.predict.crew`).
+Memory is counted by references, as tensors are: an op's inputs are let go
+when it has run, and an op that may write over its input does so if nobody else reads that. A
+variable that is written while someone still reads it moves to memory of its own.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
+from legroom.predict.crew import Crew
 from legroom.predict.script import Allocation, Entry
 
-__all__ = ["execute"]
+__all__ = ["Variable", "execute"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
+# Of times only the order counts, which is much the same at all batch sizes.
+_TIMED_AT = 16
+_LEAST_TIME = 2000.0
 
 
 class _Buffer:
@@ -31,28 +35,61 @@ class _Buffer:
         self.kept = kept  # a weight or an input: not the step's to give back
 
 
+class Variable(_Buffer):
+    """A variable, as ops get it: what they read and write is its memory.
+
+    Args:
+        number: The number of the allocation that it begins with.
+        size: Its size.
+        like: A variable that it shares this memory with until one of them is written.
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, number: int, size: Size, like: Variable | None = None) -> None:
+        super().__init__(0, None, kept=True)
+        self.buffer: _Buffer = _Buffer(number, size) if like is None else like.buffer
+        self.buffer.references += 1
+
+
 # What flows along an edge: a tensor's buffer, or those of a list of tensors.
 _Value = list[_Buffer]
 
 
-def execute(graph: Graph) -> list[Entry]:
+def execute(
+    graph: Graph,
+    variables: Mapping[str, Variable] | None = None,
+    made: int = 0,
+    threads: int = 1,
+) -> list[Entry]:
     """Run a step's graph.
 
-    Its arguments are held by others. What it returns is given back at its end.
+    Its other arguments are held by others. What it returns is given back at its end.
+
+    Args:
+        graph: The graph.
+        variables: Variables by the names of the arguments that they are given as. They are left
+            as the step leaves them, for the next one.
+        made: The number after which those of this step's allocations begin.
+        threads: How many threads run it.
     """
-    run = _Run()
-    values = run.run(graph, [[_Buffer(0, None, kept=True)] for _ in graph.arguments])
+    run = _Run(made)
+    given = variables or {}
+    names = [graph.nodes[number].name for number in graph.arguments]
+    arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
+    values = run.run(graph, arguments, threads)
     for value in values:
         run.drop(value)
     return run.entries
 
 
 class _Run:
-    def __init__(self) -> None:
+    def __init__(self, made: int) -> None:
         self.entries: list[Entry] = []
-        self._made = 0
+        self._made = made
+        self._scratch: _Value = []
 
-    def run(self, graph: Graph, arguments: Sequence[_Value]) -> list[_Value]:
+    def run(self, graph: Graph, arguments: Sequence[_Value], threads: int = 1) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
         nodes = graph.nodes
         consumers: list[list[list[int]]] = [[[] for _ in node.outputs] for node in nodes]
@@ -69,52 +106,52 @@ class _Run:
         values: dict[tuple[int, int], _Value] = {}
         given = dict(zip(graph.arguments, arguments, strict=True))
         roots = [number for number in range(len(nodes)) if pending[number] == 0]
-        waiting = deque(number for number in roots if number not in graph.late)
-        late = deque(number for number in roots if number in graph.late)
-        while waiting or late:
-            if not waiting:
-                waiting, late = late, waiting
-            ready = deque([waiting.popleft()])
-            while ready:
-                number = ready.popleft()
-                node = nodes[number]
-                inputs = [values[edge] for edge in node.inputs]
-                made = [given[number]] if number in given else self._outputs(node, inputs)
-                for port, value in enumerate(made):
-                    uses = len(consumers[number][port]) + returned.get((number, port), 0)
-                    values[number, port] = value
-                    self._hold(value, uses)
-                    # It was held once while it was handed over; what nobody reads is gone now.
-                    self.drop(value)
-                for value in inputs:
-                    self.drop(value)
-                found = []
-                for targets in (*consumers[number], after[number]):
-                    for target in targets:
-                        pending[target] -= 1
-                        if pending[target] == 0:
-                            found.append(target)
-                self._schedule(found, nodes, ready, waiting)
-        return [values.get(result, []) for result in graph.results]
+        early = [number for number in roots if number not in graph.late]
+        late = [number for number in roots if number in graph.late]
+        crew = Crew(nodes, early, late, threads)
+        scratch: dict[int, _Value] = {}
 
-    @staticmethod
-    def _schedule(
-        found: list[int], nodes: list[Node], ready: deque[int], waiting: deque[int]
-    ) -> None:
-        last, others = None, []
-        for number in found:
-            if nodes[number].cheap:
-                ready.append(number)
-            else:
-                if last is not None:
-                    others.append(last)
-                last = number
-        if last is not None:
-            if ready:
-                others.append(last)
-            else:
-                ready.append(last)
-        waiting.extendleft(others)
+        def begin(number: int) -> None:
+            node = nodes[number]
+            inputs = [values[edge] for edge in node.inputs]
+            self._scratch = []
+            made = [given[number]] if number in given else self._outputs(node, inputs)
+            scratch[number], self._scratch = self._scratch, []
+            for port, value in enumerate(made):
+                uses = len(consumers[number][port]) + returned.get((number, port), 0)
+                values[number, port] = value
+                self._hold(value, uses)
+                # It was held once while it was handed over; what nobody reads is gone now.
+                self.drop(value)
+
+        def end(number: int) -> list[int]:
+            self.drop(scratch.pop(number))
+            for edge in nodes[number].inputs:
+                self.drop(values[edge])
+            found = []
+            for targets in (*consumers[number], after[number]):
+                for target in targets:
+                    pending[target] -= 1
+                    if pending[target] == 0:
+                        found.append(target)
+            return found
+
+        while True:
+            task = crew.begin()
+            if task is not None:
+                thread, number = task
+                begin(number)
+                if nodes[number].cheap:
+                    crew.ready(thread, end(number))
+                else:
+                    crew.run(thread, number, _time(nodes[number]) if threads > 1 else 0.0)
+                continue
+            task = crew.end()
+            if task is None:
+                break
+            thread, number = task
+            crew.ready(thread, end(number))
+        return [values.get(result, []) for result in graph.results]
 
     def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         """What a node makes, each held once."""
@@ -124,7 +161,13 @@ class _Run:
             return self._padded(self.run(node.body, self._taken(inputs)), node)
         if effect == "loop":
             return self._padded(self._loop(node, inputs), node)
-        if effect == "alias" and inputs:
+        if effect in ("read", "update", "assign") and inputs and inputs[0]:
+            variable = inputs[0][0]
+            if isinstance(variable, Variable):
+                return self._padded(self._touch(node, variable, inputs), node)
+        if effect in ("update", "assign"):
+            return self._padded([], node)
+        if effect in ("alias", "read") and inputs:
             return self._padded([self._again(inputs[0])], node)
         if effect in ("push", "set"):
             # The item is the last input that is a tensor of some size.
@@ -150,11 +193,31 @@ class _Run:
                 made.append([])
             else:
                 made.append([self._new(node.name, "output", size)])
+        scratch: _Value = []
+        if node.copies is not None:
+            (copied,) = inputs[node.copies]
+            if copied.size is not None and (copied.references > 1 or copied.kept):
+                scratch.append(self._new(node.name, "temp", copied.size))
         if node.scratch != (0.0, 0.0):
             fixed, each = node.scratch
-            scratch = self._new(node.name, "temp", (((fixed, each),), 1.0))
-            self.drop([scratch])
+            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0)))
+        self._scratch = scratch
         return made
+
+    def _touch(self, node: Node, variable: Variable, inputs: list[_Value]) -> list[_Value]:
+        """Read a variable, or write it."""
+        old = variable.buffer
+        if node.effect == "read":
+            return [self._again([old])]
+        if node.effect == "assign":
+            # It takes over the memory of what it is given.
+            if len(inputs) > 1 and len(inputs[1]) == 1 and _same(inputs[1][0].size, old.size):
+                (variable.buffer,) = self._again(list(inputs[1]))
+                self.drop([old])
+        elif old.references > 1 and old.size is not None:
+            variable.buffer = self._new(node.name, "temp", old.size)
+            self.drop([old])
+        return []
 
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         assert node.body is not None
@@ -175,8 +238,12 @@ class _Run:
         for value in inputs:
             if len(value) == 1:
                 (buffer,) = value
-                # Held by this op alone, and of the very size that is needed.
-                if buffer.references == 1 and not buffer.kept and buffer.size == node.outputs[0]:
+                # Held by this op alone, and of the very size that is needed, whatever its shape.
+                if (
+                    buffer.references == 1
+                    and not buffer.kept
+                    and _same(buffer.size, node.outputs[0])
+                ):
                     return value
         return None
 
@@ -205,3 +272,21 @@ class _Run:
             buffer.references -= 1
             if buffer.references == 0 and not buffer.kept:
                 self.entries.append(buffer.number)
+
+
+def _same(one: Size | None, other: Size | None) -> bool:
+    """Whether two tensors take the same bytes at every batch size."""
+    if one is None or other is None:
+        return False
+    return one == other or all(_bytes(one, n) == _bytes(other, n) for n in (2, 3, 5))
+
+
+def _bytes(size: Size, samples: int) -> float:
+    axes, itemsize = size
+    return itemsize * math.prod(fixed + each * samples for fixed, each in axes)
+
+
+def _time(node: Node) -> float:
+    """About how long an op takes, in the time that a byte takes to be written."""
+    made = sum(_bytes(size, _TIMED_AT) for size in node.outputs if size is not None)
+    return _LEAST_TIME + node.work * made

@@ -13,8 +13,8 @@ from legroom.predict.script import Allocation, Entry, Move, Script
 __all__ = ["Live", "Replay", "look_closer", "replay", "replays", "smallest_pool"]
 
 # The same training does not always peak at the same height: which free chunk is taken depends on
-# all that was there before. So a script is played on pools that differ in a little that was taken
-# before it began, as it does from program to program.
+# all that was there before. So a script is also played on pools that differ in a little that was
+# taken before it began, as it does from program to program: that tells how far it may wander.
 _BEFORE = (0, 3 * 2**18, 5 * 2**20)
 _STEPS = 8
 _UNIT = 256
@@ -65,7 +65,7 @@ class Replay:
 
 
 def replays(script: Script, samples: int, steps: int = _STEPS) -> list[Replay]:
-    """Play a script on a few pools that are not quite alike."""
+    """Play a script on a pool of its own, and on a few that are not quite like it."""
     return [replay(script, samples, steps, before) for before in _BEFORE]
 
 

@@ -2,46 +2,82 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from legroom.core.graphs import Graph, Size
-from legroom.predict.executor import execute
-from legroom.predict.script import Allocation, Script
+from legroom.predict.executor import Variable, execute
+from legroom.predict.script import Allocation, Entry, Script
 
 __all__ = ["write_script"]
 
-# The numbers of a step's allocations come after those of what is held.
+# The numbers of a step's allocations come after those of what is held, and of the step before.
 _STEP = 10**8
+# In the first step variables move that share their memory; after it one step is like the other.
+_STEPS = 3
 
 
-def write_script(graph: Graph, held: Sequence[Any], inputs: Sequence[Size]) -> Script:
+def write_script(
+    graph: Graph, held: Sequence[Any], inputs: Sequence[Size], threads: int = 1
+) -> Script:
     """Make a script of a graph.
 
     Args:
         graph: The step.
-        held: What is held between steps, with a `role`, a `path` and `nbytes`.
+        held: What is held between steps: each with a `role`, a `path`, `nbytes`, a `shape`, a
+            `dtype`, the `name` of the argument that it is given as, and whether it is `born` in
+            the first step.
         inputs: The sizes of the parts of a batch.
+        threads: How many threads run the step.
     """
-    kept = [
-        (item.role, Allocation(number, item.path, "output", item.nbytes))
-        for number, item in enumerate(held, 1)
-    ]
+    writer = _Writer()
+    build = [entry for item in held if not item.born for entry in writer.built(item)]
     given = [
         Allocation(-number, "input", "output", 0, axes, itemsize)
         for number, (axes, itemsize) in enumerate(inputs, 1)
     ]
-    step = [
-        entry + _STEP
-        if isinstance(entry, int)
-        else dataclasses.replace(entry, number=entry.number + _STEP)
-        for entry in execute(graph)
-    ]
-    return Script(
-        build=[entry for role, entry in kept if role == "weights"],
-        input=given,
-        state=[entry for role, entry in kept if role != "weights"],
-        steps=[step],
-        recorded=1,
-    )
+    state = [entry for item in held if item.born for entry in writer.born(item)]
+    before = [variable.buffer for variable in writer.variables.values()]
+    steps = [execute(graph, writer.variables, _STEP, threads)]
+    if any(v.buffer is not b for v, b in zip(writer.variables.values(), before, strict=True)):
+        for k in range(2, _STEPS + 1):
+            steps.append(execute(graph, writer.variables, k * _STEP, threads))
+    return Script(build, given, state, steps, recorded=1)
+
+
+class _Writer:
+    """Writes what a training takes before its first step, as a probe has seen it."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Variable] = {}
+        self._numbers = itertools.count(1)
+        self._zeros: dict[tuple[Any, ...], Variable] = {}
+
+    def built(self, item: Any) -> Iterator[Entry]:
+        """A variable of the model; one of several axes is drawn, scaled and shifted."""
+        passing = []
+        if item.role == "weights" and len(item.shape) > 1:
+            passing = [next(self._numbers), next(self._numbers)]
+        for number in passing:
+            yield Allocation(number, item.path, "output", item.nbytes)
+        number = next(self._numbers)
+        yield Allocation(number, item.path, "output", item.nbytes)
+        yield from reversed(passing)
+        self._keep(item, number, None)
+
+    def born(self, item: Any) -> Iterator[Entry]:
+        """A variable that the first step brings along: all of one shape share their zeros."""
+        key = (tuple(item.shape), item.dtype)
+        like = self._zeros.get(key)
+        number = 0
+        if like is None:
+            number = next(self._numbers)
+            yield Allocation(number, item.path, "output", item.nbytes)
+        self._zeros[key] = self._keep(item, number, like)
+
+    def _keep(self, item: Any, number: int, like: Variable | None) -> Variable:
+        variable = Variable(number, (((float(item.nbytes), 0.0),), 1.0), like)
+        # What the step does not touch has no name, and is held all the same.
+        self.variables[item.name or f"untouched {len(self.variables)}"] = variable
+        return variable

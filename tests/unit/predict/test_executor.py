@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.core.graphs import Graph, Node
-from legroom.predict.executor import execute
+from legroom.predict.executor import Variable, execute
 from legroom.predict.script import Allocation
 
 
@@ -20,10 +20,10 @@ def argument():
     return Node("argument", "none", [], [], [None], cheap=True)
 
 
-def story(graph):
+def story(graph, threads=1):
     """What happened: names as they are taken, with a minus as they are given back."""
     names, told = {}, []
-    for entry in execute(graph):
+    for entry in execute(graph, threads=threads):
         if isinstance(entry, Allocation):
             names[entry.number] = entry.op
             told.append(entry.op)
@@ -55,6 +55,28 @@ def test_the_last_op_that_became_ready_goes_on_and_others_wait_on_a_stack():
     nodes = [argument(), new("a", 1, 0), new("b", 1, 1), new("c", 1, 1), new("d", 1, 3)]
     taken = [name for name in story(Graph(nodes, [0], [(2, 0), (4, 0)])) if name[0] != "-"]
     assert taken == ["a", "c", "d", "b"]
+
+
+def test_two_threads_have_the_memory_of_two_ops_at_once():
+    nodes = [argument(), new("a", 1, 0), new("b", 5, 1), new("of b", 1, 2), new("c", 5, 1),
+             new("of c", 1, 4)]  # fmt: skip
+    graph = Graph(nodes, [0], [(3, 0), (5, 0)])
+    one, two = (story(graph, threads) for threads in (1, 2))
+    assert one.index("-c") < one.index("b")
+    assert two.index("b") < two.index("-c")
+    assert two.index("c") < two.index("-b")
+    assert sorted(one) == sorted(two)
+
+
+def test_an_op_that_takes_long_is_overtaken():
+    nodes = [argument(), new("a", 1, 0), new("b", 10**4, 1), new("of b", 1, 2),
+             new("c", 10**4, 1), new("of c", 1, 4)]  # fmt: skip
+    nodes[4].work = 50.0
+    told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
+    assert told.index("of b") < told.index("of c")
+    nodes[2].work, nodes[4].work = 50.0, 1.0
+    told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
+    assert told.index("of c") < told.index("of b")
 
 
 def test_a_batch_comes_when_all_else_has_run():
@@ -104,3 +126,43 @@ def test_a_call_runs_its_graph():
     nodes = [argument(), Node("call", "call", [(0, 0)], [], [size(3)], body=inner),
              new("after", 1, 1)]  # fmt: skip
     assert story(Graph(nodes, [0], [(2, 0)])) == ["inside", "after", "-inside", "-after"]
+
+
+def variable_nodes(*ops):
+    return [Node("v", "none", [], [], [None], cheap=True), *ops]
+
+
+def test_a_variable_that_is_still_read_moves_when_it_is_written():
+    nodes = variable_nodes(
+        Node("read", "read", [(0, 0)], [], [size(5)]),
+        Node("write", "update", [(0, 0)], [1], [], cheap=True),
+        new("late reader", 1, 1),
+    )
+    nodes[3].controls.append(2)
+    variable = Variable(7, size(5))
+    first, second = (execute(Graph(nodes, [0], []), {"v": variable}, k) for k in (100, 200))
+    assert [e if isinstance(e, int) else (e.op, e.number) for e in first] == [
+        ("write", 101), ("late reader", 102), 102, 7,
+    ]  # fmt: skip
+    assert second[-1] == 101  # where the step before had left it
+
+
+def test_a_variable_that_nobody_reads_is_written_in_place():
+    nodes = variable_nodes(Node("write", "update", [(0, 0)], [], []))
+    assert execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))}) == []
+
+
+def test_variables_that_share_their_zeros_part_when_they_are_written():
+    nodes = [
+        *(Node(name, "none", [], [], [None], cheap=True) for name in "vw"),
+        *(Node(f"write {k}", "update", [(k, 0)], [], []) for k in (0, 1)),
+    ]
+    one = Variable(7, size(5))
+    entries = execute(Graph(nodes, [0, 1], []), {"v": one, "w": Variable(0, size(5), like=one)})
+    assert len(entries) == 1  # the last one keeps the zeros' memory
+
+
+def test_a_variable_takes_over_what_it_is_given():
+    nodes = variable_nodes(new("value", 5, 0), Node("assign", "assign", [(0, 0), (1, 0)], [], []))
+    entries = execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))})
+    assert [e if isinstance(e, int) else e.op for e in entries] == ["value", 7]

@@ -42,7 +42,12 @@ def walk(gradients):
         Node("activation", "new", [(0, 0)], [], [size]),
         Node("loss", "new", [(1, 0)], [], [(((1.0, 0.0),), 4.0)]),
     ]
-    held = [SimpleNamespace(role="weights", path="w", nbytes=8 * MIB)]
+    held = [
+        SimpleNamespace(
+            role="weights", path="w", nbytes=8 * MIB, shape=(2 * MIB,), dtype="float32", name="",
+            born=False,
+        )
+    ]  # fmt: skip
     inputs = [(((0.0, float(MIB // 2)),), 1.0)]
     return StepWalk(Graph(nodes, [0], [(2, 0)]), held, inputs, gradients)
 

@@ -164,6 +164,7 @@ def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], task: str) -
                 "dtype": held.dtype,
                 "constant": held.path == "constant",
                 "value": held.value is not None,
+                "born": held.born,
             }
             for held in step.held
         ],

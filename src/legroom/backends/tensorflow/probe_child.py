@@ -8,6 +8,7 @@ comes in on its standard input.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -78,10 +79,10 @@ class _Probe:
         """A few steps at one size, within whatever limit this process has."""
         tf = self._tf
         try:
-            held = self._build(weights=True)
+            held = self._build()
             batch = self._batch(self._job["sizes"][0])
-            held |= self._build(weights=False)
-            step, source = self._function(held), self._iterator(batch)
+            source = self._iterator(batch)
+            step = self._function(held)
             for _ in range(_TRIED_STEPS):
                 step(source)
         except tf.errors.ResourceExhaustedError:
@@ -91,7 +92,7 @@ class _Probe:
     def compile(self) -> dict[str, int]:
         """XLA's report of the step at one size; it is compiled and not run."""
         tf = self._tf
-        held = self._build(weights=True) | self._build(weights=False)
+        held = self._build() | self._born()
         (size,) = self._job["sizes"]
         specs = [
             tf.TensorSpec([size, *shape[1:]], dtype) for _, shape, dtype in self._job["inputs"]
@@ -117,18 +118,19 @@ class _Probe:
 
         # In the order of a training: the model, a batch, and what the first step brings along.
         with phase("build"):
-            held = self._build(weights=True)
+            held = self._build()
         largest, *others = self._job["sizes"]
         with phase(f"input {largest}"):
             batch = self._batch(largest)
+            source = self._iterator(batch)
         with phase("state"):
-            held |= self._build(weights=False)
             step = self._function(held)
+            step.get_concrete_function(source)
         for size in (largest, *others):
             if size != largest:
                 with phase(f"input {size}"):
                     batch = self._batch(size)
-            source = self._iterator(batch)
+                    source = self._iterator(batch)
             began, number = time.monotonic(), 0
             while number == 0 or (size == largest and self._goes_on(number, began)):
                 number += 1
@@ -144,15 +146,15 @@ class _Probe:
             return True
         return steps < _MOST_STEPS and time.monotonic() - began < _SECONDS
 
-    def _build(self, *, weights: bool) -> dict[str, Any]:
-        """The variables, made as a model makes them, and captured constants."""
+    def _build(self) -> dict[str, Any]:
+        """The variables that there are before the first step, and captured constants."""
         import numpy as np
 
         tf = self._tf
         constants = np.load(self._folder / "constants.npz")
         handles: dict[str, Any] = {}
         for number, held in enumerate(self._job["held"]):
-            if weights != (held["role"] == "weights"):
+            if held["born"]:
                 continue
             dtype = tf.as_dtype(held["dtype"])
             if held["value"]:
@@ -172,12 +174,34 @@ class _Probe:
             del value
         return handles
 
+    def _born(self) -> dict[str, Any]:
+        """The variables that the first step brings along.
+
+        Made while it is traced, as Keras does: TensorFlow then gives all of one shape the same
+        zeros, until they are first written.
+        """
+        handles = {}
+        for held in self._job["held"]:
+            if held["born"]:
+                variable = self._tf.Variable(
+                    functools.partial(self._tf.zeros, held["shape"], held["dtype"])
+                )
+                self._kept.append(variable)
+                if held["name"]:
+                    handles[held["name"]] = variable.handle
+        return handles
+
     def _function(self, held: dict[str, Any]) -> Any:
         """The step, nested as Keras nests it: that decides the order of its ops."""
         tf = self._tf
         call = self._caller(held)
+        has_all = False
 
         def step(iterator: Any) -> Any:
+            nonlocal has_all
+            if not has_all:
+                held.update(self._born())
+                has_all = True
             return tf.experimental.Optional.from_value(tuple(call(iterator.get_next())))
 
         return tf.function(step, autograph=False)
@@ -223,21 +247,20 @@ class _Probe:
         return iter(tf.data.Dataset.from_tensors(tuple(batch)).map(opened).repeat())
 
     def _batch(self, size: int) -> list[Any]:
-        """Numbers that any model can work with."""
+        """Numbers that any model can work with, made in place: data comes without leftovers."""
         tf = self._tf
         batch = []
         for (_, shape, name), most in zip(self._job["inputs"], self._job["classes"], strict=True):
             lengths, dtype = [size, *shape[1:]], tf.as_dtype(name)
             if dtype.is_floating:
-                made = tf.random.stateless_uniform(lengths, [3, 4], 0.0, 1.0, tf.float32)
-                batch.append(tf.cast(made, dtype))
+                batch.append(tf.random.uniform(lengths, dtype=dtype))
             elif dtype == tf.string:
                 batch.append(tf.fill(lengths, "word"))
             elif dtype == tf.bool:
                 batch.append(tf.ones(lengths, tf.bool))
             else:
-                made = tf.random.stateless_uniform(lengths, [5, 6], 0, most, tf.int32)
-                batch.append(tf.cast(made, dtype))
+                made = tf.random.uniform(lengths, 0, most, tf.int32)
+                batch.append(made if dtype == tf.int32 else tf.cast(made, dtype))
         return batch
 
 

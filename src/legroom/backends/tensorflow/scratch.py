@@ -1,22 +1,24 @@
 """Memory that TensorFlow's CPU kernels take while they run and that no graph shows.
 
 Read off the kernels' own formulas: a max pooling's gradient finds its maxima again and keeps their
-places, a convolution's gradients lay out patches of a shard of the batch, sized by the cache.
+places, a convolution's gradients lay out patches of a shard of the batch.
 """
 
 from __future__ import annotations
 
-import functools
 import math
+import os
 from collections.abc import Sequence
-from pathlib import Path
+
+import tensorflow as tf
 
 __all__ = ["scratch_bytes"]
 
 _Shape = Sequence[int]
 
-# Above this ratio of scratch to what the op reads and writes, TensorFlow takes another kernel.
-_MOST_OVERHEAD = 25
+# What the kernels of convolutions take a processor's caches for, whatever they are.
+_LAST_CACHE = 30 * 2**20
+_SECOND_CACHE = 256 * 2**10
 
 
 def scratch_bytes(kind: str, shapes: Sequence[_Shape], output: _Shape, itemsize: int) -> int:
@@ -29,34 +31,31 @@ def scratch_bytes(kind: str, shapes: Sequence[_Shape], output: _Shape, itemsize:
         itemsize: The bytes of one entry.
     """
     if kind == "MaxPoolGrad" and len(shapes) == 3:
-        return math.prod(shapes[1]) * (itemsize + 8)  # the pooled values again, and their places
+        return math.prod(shapes[1]) * 8  # the places of the maxima
     if kind == "Conv2DBackpropFilter" and len(shapes) == 3 and len(output) == 4:
-        return _patches(output, shapes[0], shapes[2], itemsize)
+        return _patches(output, shapes[2], itemsize, in_parts=True)
     if kind == "Conv2DBackpropInput" and len(shapes) == 3 and len(shapes[1]) == 4:
-        return _patches(shapes[1], output, shapes[2], itemsize)
+        return _patches(shapes[1], shapes[2], itemsize, in_parts=False)
     return 0
 
 
-def _patches(kernel: _Shape, image: _Shape, gradient: _Shape, itemsize: int) -> int:
-    """The buffer of patches of a convolution's gradient, channels last."""
-    if len(gradient) != 4 or len(image) != 4:
+def _patches(kernel: _Shape, gradient: _Shape, itemsize: int, *, in_parts: bool) -> int:
+    """The buffer of patches of a convolution's gradient, channels last.
+
+    Args:
+        kernel: The kernel's shape.
+        gradient: The shape of what comes back from the output.
+        itemsize: The bytes of one entry.
+        in_parts: Whether the work is always split by samples, or only where one is little work.
+    """
+    if len(gradient) != 4:
         return 0
     places = gradient[1] * gradient[2]
     patch = kernel[0] * kernel[1] * kernel[2]
     unit = places * patch + places * kernel[3] + patch * kernel[3]
     if unit == 0:
         return 0
-    shard = -(-(_last_level_cache() // itemsize) // unit)
-    entries = shard * places * patch
-    touched = math.prod(image) + math.prod(kernel) + math.prod(gradient)
-    return entries * itemsize if entries // max(1, touched) <= _MOST_OVERHEAD else 0
-
-
-@functools.cache
-def _last_level_cache() -> int:
-    """The size of the last cache, as TensorFlow's kernels see it."""
-    try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
-        return int(text[:-1]) * {"K": 2**10, "M": 2**20}[text[-1]]
-    except (OSError, ValueError, KeyError, IndexError):
-        return 2**20 * 2  # what Eigen takes where it can't tell
+    threads = tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count() or 1
+    if not in_parts and unit // threads >= _SECOND_CACHE // itemsize:
+        return places * patch * itemsize
+    return -(-(_LAST_CACHE // itemsize) // unit) * places * patch * itemsize

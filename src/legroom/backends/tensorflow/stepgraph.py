@@ -7,6 +7,7 @@ metrics, seeds) is kept as shapes only.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -18,6 +19,7 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow.collect import collecting
+from legroom.backends.tensorflow.repeats import Repeat, repeating_updates
 from legroom.backends.tensorflow.specs import batch_specs, check_model
 from legroom.backends.tensorflow.traits import own_function
 from legroom.backends.tensorflow.untouched import untouched, without_memory
@@ -43,6 +45,7 @@ class Held:
         dtype: Its type, by TensorFlow's name.
         path: As Keras calls it.
         value: A small constant's value; None for variables.
+        born: Whether the first step brings it along: it is not there before.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Held:
     dtype: str
     path: str
     value: Any = None
+    born: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -73,6 +77,7 @@ class StepGraph:
             looked up.
         jit_compile: Whether the step is compiled with XLA.
         method: "fit", "evaluate" or "predict".
+        repeats: Updates of weights that were left out, because one just like each was traced.
     """
 
     graph: Any
@@ -84,6 +89,7 @@ class StepGraph:
     classes: tuple[int, ...]
     jit_compile: bool
     method: str
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def input_bytes_per_sample(self) -> int:
@@ -122,6 +128,7 @@ def trace_step(
     length: int | None = None,
     samples: int | None = None,
     updates: bool = True,
+    repeats: bool = False,
 ) -> StepGraph:
     """Trace one step of a model.
 
@@ -132,6 +139,8 @@ def trace_step(
         length: What open axes of the inputs other than the first stand for.
         samples: A batch size to trace for; None leaves it open, as Keras does.
         updates: Whether the optimizer's part is traced; without it the gradients are returned.
+        repeats: Whether of updates that are alike only one is traced: quicker, but no graph that
+            could be run.
 
     Raises:
         UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
@@ -154,7 +163,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples, updates)
+                return _trace(model, method, specs, samples, updates, repeats)
             except LegroomError:
                 raise
             except Exception as error:
@@ -167,7 +176,9 @@ def trace_step(
     ) from first
 
 
-def _trace(model: Any, method: str, specs: Any, samples: int | None, updates: bool) -> StepGraph:
+def _trace(
+    model: Any, method: str, specs: Any, samples: int | None, updates: bool, repeats: bool
+) -> StepGraph:
     call = getattr(model, _STEPS[method])
     if not updates:
         call = functools.partial(_without_update, call)
@@ -176,7 +187,9 @@ def _trace(model: Any, method: str, specs: Any, samples: int | None, updates: bo
     def step(data: Any) -> Any:
         return model.distribute_strategy.run(call, args=(data,))
 
-    with without_memory() as born:
+    with contextlib.ExitStack() as stack:
+        born = stack.enter_context(without_memory())
+        repeated = stack.enter_context(repeating_updates()) if repeats else []
         traced = own_function(step, None, specs).get_concrete_function()
         held = _held(model, traced, born)
     inputs = [tensor for tensor in traced.inputs if tensor.dtype != tf.resource]
@@ -195,6 +208,7 @@ def _trace(model: Any, method: str, specs: Any, samples: int | None, updates: bo
         classes=tuple(_bounds(model, specs)),
         jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
         method=method,
+        repeats=tuple(repeated),
     )
 
 
@@ -222,8 +236,11 @@ def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:
     for variable in born:
         # A variable that nobody above knows: an inner optimizer's, or one made on the way.
         roles.setdefault(id(variable.handle), ("other", variable.name, variable))
+    new = {id(variable.handle) for variable in born}
     held: dict[int, Held] = {
-        handle: Held("", role, tuple(value.shape.as_list()), value.dtype.name, path)
+        handle: Held(
+            "", role, tuple(value.shape.as_list()), value.dtype.name, path, born=handle in new
+        )
         for handle, (role, path, value) in roles.items()
     }
     for outer, inner in traced.graph.captures:

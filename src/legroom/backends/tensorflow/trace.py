@@ -16,14 +16,18 @@ __all__ = ["PASS_ON", "REUSE", "GraphTrace"]
 # Ops whose output is their input's memory.
 PASS_ON = {
     "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "ReadVariableOp",
-    "PreventGradient", "CheckNumerics", "EnsureShape",
+    "PreventGradient", "CheckNumerics", "EnsureShape", "Bitcast",
 }  # fmt: skip
-# Elementwise ops, which write over their first input where nobody else needs it.
+# Elementwise ops, which write over an input where nobody else needs it.
 REUSE = {
-    "Relu", "Relu6", "Elu", "Selu", "LeakyRelu", "Tanh", "Sigmoid", "Softplus", "BiasAdd", "AddV2",
-    "Sub", "Mul", "RealDiv", "Square", "Sqrt", "Rsqrt", "Exp", "Neg", "ReluGrad", "Relu6Grad",
-    "TanhGrad", "SigmoidGrad", "EluGrad", "AddN", "Maximum", "Minimum", "Erf", "Softmax",
-    "LeakyReluGrad",
+    "Abs", "Add", "AddN", "AddV2", "BiasAdd", "BitwiseAnd", "BitwiseOr", "Ceil", "Cos", "Div",
+    "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Exp", "Expm1", "Floor", "FloorMod", "Inv",
+    "LeakyRelu", "LeakyReluGrad", "Log", "Log1p", "LogSoftmax", "LogicalAnd", "LogicalNot",
+    "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "Neg", "Pow", "RealDiv", "Reciprocal",
+    "Relu", "Relu6", "Relu6Grad", "ReluGrad", "Round", "Rsqrt", "RsqrtGrad", "Select", "SelectV2",
+    "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Softmax", "Softplus",
+    "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference",
+    "Sub", "Tanh", "TanhGrad", "Xlogy",
 }  # fmt: skip
 _WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 _FREE = {"Placeholder", "Const", "NoOp", "Shape", "Size", "Rank", "VarHandleOp"}

@@ -17,11 +17,14 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.initializers import Zeros
 from keras.src.backend.common import global_state
 from keras.src.utils.tracking import Tracker
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
+
+from legroom.backends.tensorflow.shadow import replaced
 
 __all__ = ["untouched", "without_memory"]
 
@@ -60,8 +63,9 @@ def without_memory() -> Iterator[list[Any]]:
     def create(make: Any, **options: Any) -> Any:
         value: Any = options.get("initial_value")
         if callable(value):
-            # Called in a graph that is thrown away: only its shape is asked for.
-            with tf.Graph().as_default():
+            # Called in a graph that is thrown away: only its shape is asked for. Slots begin as
+            # zeros, hundreds of them, and need no graph for that.
+            with tf.Graph().as_default(), replaced(Zeros, "__call__", _shape_of_zeros):
                 value = value()
         value = tf.nest.flatten(value)[0] if not hasattr(value, "shape") else value
         variable = resource_variable_ops.UninitializedVariable(
@@ -76,6 +80,10 @@ def without_memory() -> Iterator[list[Any]]:
     # In the eager context, because that is where Keras makes its variables, whatever it traces.
     with tf.variable_creator_scope(create):
         yield born
+
+
+def _shape_of_zeros(initializer: Any, shape: Any, dtype: Any = None) -> Any:
+    return tf.TensorSpec(shape, keras.backend.standardize_dtype(dtype))
 
 
 def _reachable(roots: Any) -> tuple[list[Any], list[Any]]:

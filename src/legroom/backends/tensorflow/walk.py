@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
+from legroom.backends.tensorflow.repeats import Repeat, spell_out
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
@@ -20,18 +22,23 @@ __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
 TRACED_SIZE = 1009
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
-            "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "Assert",
+            "Assert",
             "ResourceApplyAdam", "ResourceApplyGradientDescent"}  # fmt: skip
 # What TensorFlow's executor runs at once.
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
           "VarHandleOp", "EnsureShape"}  # fmt: skip
+_VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
+              "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
           "TensorListGetItem": "get", "TensorListFromTensor": "list", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
+_HEAVY = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
+          "Conv2DBackpropFilter", "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2",
+          "DepthwiseConv2dNative"}  # fmt: skip
 _WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 
 
@@ -47,7 +54,7 @@ def walk_gradients(model: Any, data: Any) -> StepWalk:
 
 def walk_step(step: StepGraph) -> Graph:
     """The graph of a step that was traced for `TRACED_SIZE` samples."""
-    graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
+    graph = _Walker(step.graph, step.repeats).graph(step.graph, list(step.graph.inputs))
     data = {name for name, _, _ in step.inputs}
     graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in data)
     return graph
@@ -71,8 +78,9 @@ def _axes(shape: Any) -> tuple[tuple[float, float], ...]:
 
 
 class _Walker:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, repeats: Sequence[Repeat]) -> None:
         self._root = root
+        self._repeats = repeats
         self._bodies: dict[tuple[str, str], Graph] = {}
         self._turns: dict[str, int] = {}
 
@@ -98,17 +106,32 @@ class _Walker:
             else:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
                 nodes.append(self._node(op, inputs, controls))
-        return Graph(
+        made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
             [ports[tensor.ref()] for tensor in graph.outputs if tensor.ref() in ports],
+        )
+        return spell_out(
+            made,
+            [
+                (
+                    place[each.stand_in.name],
+                    [place[op.name] for op in each.ops if _is_part(op, place)],
+                    {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
+                )
+                for each in self._repeats
+                if each.stand_in.graph is graph
+            ],
         )
 
     def _node(self, op: Any, inputs: list[tuple[int, int]], controls: list[int]) -> Node:
         kind = op.type
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
-        if kind in _NOTHING or (not outputs):
+        node.work = 8.0 if kind in _HEAVY else 1.0
+        if kind in _VARIABLES:
+            node.effect = _VARIABLES[kind]
+        elif kind in _NOTHING or (not outputs):
             node.effect = "none"
         elif kind in _LISTS:
             node.effect = _LISTS[kind]
@@ -130,6 +153,7 @@ class _Walker:
             node.turns = self._count_turns(op)
         elif kind in _WITH_SCRATCH:
             node.scratch = _scratch(op)
+            node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
 
     def _body(self, op: Any, attribute: str) -> Graph:
@@ -186,6 +210,11 @@ def _needed(graph: Any) -> list[Any]:
         waiting.extend(tensor.op for tensor in op.inputs)
         waiting.extend(op.control_inputs)
     return [op for op in graph.get_operations() if op.name in needed]
+
+
+def _is_part(op: Any, place: Mapping[str, int]) -> bool:
+    """Whether an op of an update is repeated with it: all but what it is given."""
+    return op.name in place and op.type != "Placeholder"
 
 
 def _size(tensor: Any) -> Size | None:
