@@ -238,6 +238,15 @@ def parts_of_one_data_set() -> None:
 
 
 @sound
+def small_ensemble() -> None:
+    models = []
+    for _ in range(4):
+        model = wide(2000)
+        model.fit(X[:8], Y[:8], verbose=0)
+        models.append(model)
+
+
+@sound
 def few_large_temporaries() -> None:
     for _ in range(4):
         model = wide(2000)

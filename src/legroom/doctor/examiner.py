@@ -24,6 +24,7 @@ _GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
 UNEXPLAINED = "LR110"
 _WORTH = 1_000_000  # bytes an iteration: what nothing explains has to be more than this
 _LONG = 20  # readings, after which growth that nothing explains is no longer a cache that fills
+_EVERY = 0.9  # of the iterations
 _KEPT_MODELS = ("model", "History")
 
 
@@ -133,10 +134,15 @@ class Examiner:
                 evidence, pinned=number / iterations, pinned_bytes=weight / iterations,
                 traces=self._traces(first),
             )  # fmt: skip
+        # A few models that are kept are an ensemble, and meant.
+        held = self._held(series, evidence, _KEPT_MODELS)
+        held = [one for one in held if one.data["count"] >= _EVERY]
+        if not held:
             causes = name_culprits(evidence)
             if causes:
                 return causes
-        return [dataclasses.replace(one, severity="note") for one in self._held(series, evidence)]
+            held = self._held(series, evidence)
+        return [dataclasses.replace(one, severity="note") for one in held]
 
     def _collected(self, series: LoopSeries) -> float:
         """Collect garbage, and say how many bytes of what has grown were just that."""
@@ -153,7 +159,7 @@ class Examiner:
         self, series: LoopSeries, evidence: Evidence, kinds: Sequence[str] = ()
     ) -> list[Finding]:
         """Who has come to hold more since the first count; or from nothing, without one."""
-        before = series.census or Count(series.readings[0].iteration, {}, {})
+        before = series.census or Count(series.readings[0].iteration - 1, {}, {})
         return self.holders.grown(
             evidence, before, series.readings[-1].iteration, self._frames(), kinds=kinds
         )
