@@ -85,7 +85,7 @@ def _text(seen: Evidence, kept: Keeping, size: float) -> str:
     name = f"{kept.name[:1].upper()}{kept.name[1:]}"
     each = format_bytes(size / max(kept.count, 1))
     by = f", made at {os.path.basename(kept.made)}" if kept.made else ""
-    several = kept.kind[:-1] + "ies" if kept.kind.endswith("y") else kept.kind + "s"
+    several = "Histories" if kept.kind == "History" else kept.kind + "s"
     one = f"an {kept.kind}" if kept.kind[0] in "aeiou" else f"a {kept.kind}"
     many = f"{kept.count:.0f} {several}" if kept.count >= 1.5 else one
     if not name:

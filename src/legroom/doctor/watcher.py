@@ -202,14 +202,15 @@ class Watcher:
     def _look(self, series: LoopSeries) -> None:
         if series.unit == _TRAINING:
             return
-        count = len(series.readings)
+        count, now = len(series.readings), time.perf_counter()
+        due = count >= _FIRST_LOOK and count >= 1.5 * series.examined and now >= self._next_look
         first = series.census is None and not self._found and self._censuses < _MOST_CENSUSES
-        if first and series.suspicious():
+        # Every training's first steps take more and more: those have to pass the test.
+        if first and (due and series.memory().grows if series.filling else series.suspicious()):
             unexplained = not any(series.rate(name) for name in ("pinned", "generators"))
             if unexplained:
                 self._count_first(series)
-        now = time.perf_counter()
-        if count >= _FIRST_LOOK and count >= 1.5 * series.examined and now >= self._next_look:
+        if due:
             series.examined = count
             self._say_all(series, self._examiner.examine(series, self.findings))
             # The first looks of a loop are for a few readings, and quick; later ones have time.
