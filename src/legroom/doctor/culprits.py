@@ -222,6 +222,8 @@ def _generators(seen: Evidence) -> list[Finding]:
         f"A {what} is made anew each {seen.unit} ({_short(place)}): TensorFlow keeps each one's "
         "Python function, and all that it uses, for ever."
     )
+    if not round(seen.slope):
+        text += " Here these are few bytes, which can't be told from noise."
     fix = (
         "Make the data set once, before the loop: each iteration over it calls the generator anew."
         if generator
