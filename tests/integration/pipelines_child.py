@@ -48,6 +48,56 @@ def arrays() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(ARRAY).batch(32)
 
 
+def cached_doubles() -> tf.data.Dataset:
+    return rows(1500).map(lambda x: tf.cast(x, tf.float64)).cache()
+
+
+def cached_floats() -> tf.data.Dataset:
+    return rows(1500).cache()
+
+
+def images() -> tf.data.Dataset:
+    return tf.data.Dataset.range(4000).map(lambda k: tf.fill([WIDTH], tf.cast(k % 255, tf.uint8)))
+
+
+def shuffled_as_floats() -> tf.data.Dataset:
+    return images().map(lambda x: tf.cast(x, tf.float32) / 255).shuffle(2000)
+
+
+def shuffled_as_bytes() -> tf.data.Dataset:
+    return images().shuffle(2000).map(lambda x: tf.cast(x, tf.float32) / 255)
+
+
+def decoded_then_shuffled() -> tf.data.Dataset:
+    return rows(4000).shuffle(2000)
+
+
+def shuffled_then_decoded() -> tf.data.Dataset:
+    numbers = tf.data.Dataset.range(4000).shuffle(2000)
+    return numbers.map(lambda k: tf.ones(WIDTH) * tf.cast(k, tf.float32))
+
+
+def augmented_then_cached() -> tf.data.Dataset:
+    return rows(2500).map(lambda x: x + tf.random.uniform((WIDTH,))).cache()
+
+
+def batched_twice() -> tf.data.Dataset:
+    return rows(4000).batch(32).batch(64)
+
+
+class Batches(keras.utils.PyDataset):
+    """A queue of them waits, as many as it may."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=2, max_queue_size=60)
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, number: int) -> Any:
+        return np.full((32, WIDTH), number, np.float32), np.zeros(32, np.float32)
+
+
 ARRAY = np.random.default_rng(0).random((2500, WIDTH), np.float32)
 RULES: dict[str, tuple[str, Callable[[], Any]]] = {
     "LR202": ("buffer", shuffled),
@@ -56,6 +106,14 @@ RULES: dict[str, tuple[str, Callable[[], Any]]] = {
     "LR204": ("buffer", prefetched),
     "LR205": ("buffer", mapped),
     "LR201": ("whole", arrays),
+    "LR206": ("first", batched_twice),
+    "LR207": ("whole", augmented_then_cached),
+    "LR208": ("whole", cached_doubles),
+    "LR208 cured": ("whole", cached_floats),
+    "LR209": ("buffer", shuffled_as_floats),
+    "LR209 cured": ("buffer", shuffled_as_bytes),
+    "LR211": ("buffer", decoded_then_shuffled),
+    "LR211 cured": ("buffer", shuffled_then_decoded),
 }
 
 
@@ -89,7 +147,7 @@ def taken(dataset: Any, how: str) -> Iterator[Any]:
     if how == "whole":
         yield from iterator
         return
-    for _ in range(3):
+    for _ in range(1 if how == "first" else 3):
         yield next(iterator)
     time.sleep(3)
 
@@ -123,5 +181,20 @@ def fitted() -> dict[str, Any]:
     return {"name": "fit", "predicted": finding.bytes, "measured": peak.grown}
 
 
+def queued() -> dict[str, Any]:
+    """Batches that a `PyDataset` has waiting while a step takes its time."""
+    data = Batches()
+    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(ARRAY[:64], np.ones(64, np.float32), verbose=0)
+    gc.collect()
+    pause = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.2))
+    with Peak() as peak:
+        model.fit(data, steps_per_epoch=20, verbose=0, callbacks=[pause])
+    found = {finding.id: finding.bytes for finding in legroom.check(data)}
+    return {"name": "queue", "predicted": found.get("LR204", 0), "measured": peak.grown}
+
+
 if __name__ == "__main__":
-    print(json.dumps(fitted() if sys.argv[1] == "fit" else measured(sys.argv[1])))
+    special = {"fit": fitted, "queue": queued}.get(sys.argv[1])
+    print(json.dumps(measured(sys.argv[1]) if special is None else special()))

@@ -32,13 +32,16 @@ def traced_before(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tripled(x))
 
 
-def model() -> keras.Model:
-    made = keras.Sequential([keras.layers.Dense(900, "relu"), keras.layers.Dense(10)])
-    made.compile("adam", "mse")
+def model(kind: str = "dense") -> keras.Model:
+    layers = [keras.layers.Dense(900, "relu"), keras.layers.Dense(10)]
+    if kind == "normalized":
+        layers[1:1] = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+    made = keras.Sequential(layers)
+    made.compile("adam", "mse", jit_compile=kind == "compiled")
     return made
 
 
-def main(mode: str, trainings: int) -> None:
+def main(mode: str, trainings: int, kind: str = "dense") -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((64, 900), np.float32), rng.random((64, 10), np.float32)
     seen: dict[str, object] = {}
@@ -50,7 +53,10 @@ def main(mode: str, trainings: int) -> None:
         kept.fit(x, y, verbose=0)
     memory = []
     for _ in range(trainings):
-        model().fit(x, y, verbose=0)
+        if kind == "guarded":
+            legroom.fit(model(), x, y, verbose=0)
+        else:
+            model(kind).fit(x, y, verbose=0)
         if mode == "release":
             released = legroom.release()
             seen["graphs"] = released.graphs
@@ -91,4 +97,4 @@ def through_all_reduce() -> list[float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -105,7 +105,19 @@ def test_a_pipeline_holds_what_was_predicted(rule: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rule", ["LR201", "LR202 of batches", "LR203", "LR204", "LR205", "fit"])
+@pytest.mark.parametrize(
+    "rule",
+    ["LR201", "LR202 of batches", "LR203", "LR204", "LR205", "LR206", "LR207", "fit", "queue"],
+)
 def test_every_pipeline_holds_what_was_predicted(rule: str) -> None:
     predicted, measured = predicted_and_measured(rule)
     assert predicted == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", ["LR208", "LR209", "LR211"])
+def test_what_a_cure_saves_is_what_was_predicted(rule: str) -> None:
+    predicted, wasteful = predicted_and_measured(rule)
+    still, cured = predicted_and_measured(f"{rule} cured")
+    assert still == 0, "it is cured"
+    assert predicted == pytest.approx(wasteful - cured, rel=0.15)

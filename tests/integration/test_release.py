@@ -47,6 +47,12 @@ def test_legroom_run_releases_by_itself() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", ["normalized", "guarded"])
+def test_other_trainings_stay_within_five_percent_too(kind: str) -> None:
+    assert growth(run(sys.executable, str(CHILD), "release", "30", kind)["memory"]) < 0.05
+
+
+@pytest.mark.long
 def test_without_it_memory_grows() -> None:
     """Or the two tests above show nothing; a TensorFlow that is cured may fail here."""
     assert growth(run(sys.executable, str(CHILD), "plain", "15")["memory"]) > 0.15

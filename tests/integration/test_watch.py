@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-CHILD = Path(__file__).with_name("loops_child.py")
+CHILD = Path(__file__).with_name("more_loops_child.py")  # with those of loops_child.py
 # The findings that each loop must have, after ten iterations.
 LEAKS = {
     "new_models": {"LR101"},
@@ -24,8 +24,37 @@ LEAKS = {
     "generators": {"LR106"},
     "xla_models": {"LR101", "LR107"},
     "models_in_a_list": {"LR108"},
+    "ensemble": {"LR101", "LR108"},
+    "histories": {"LR101", "LR108"},
+    "trainings_in_a_comprehension": {"LR101"},
+    "trainings_by_map": {"LR101"},
+    "grid_of_trainings": {"LR101"},
+    "few_large_trainings": {"LR101"},
+    "function_in_the_body": {"LR104"},
+    "new_closures": {"LR103"},
+    "xla_over_new_shapes": {"LR103"},
+    "tapes": {"LR105"},
+    "callback_that_keeps": {"LR105"},
+    "results_remembered": {"LR105"},
+    "chain": {"LR105"},
+    "tensor_that_grows": {"LR105"},
+    "cached_sets_kept": {"LR105"},
 }
-OWN_CHOICE = {"replay_buffer", "bounded_buffer"}
+# Holders as they are called in the findings about them.
+NAMED = {
+    "ensemble": "the list `results`",
+    "histories": "the dict `kept`",
+    "tapes": "the list `kept`",
+    "callback_that_keeps": "the list `.outputs` of a Keeper",
+    "results_remembered": "the dict `features()'s cache`",
+    "chain": "`node`",
+    "tensor_that_grows": "`seen`",
+    "cached_sets_kept": "the list `sets`",
+}
+# Said, and as notes only.
+OWN_CHOICE = {
+    "replay_buffer", "bounded_buffer", "array_that_grows", "cache_that_fills", "small_ensemble",
+}  # fmt: skip
 
 
 def watched(*names: str) -> dict[str, list[dict[str, Any]]]:
@@ -57,15 +86,17 @@ def test_leaks_are_named_and_sound_loops_are_not() -> None:
     assert shapes["data"]["arguments"]["values"][-1] == "float32(10, 3)"
     assert tensors["bytes"] == pytest.approx(640_000, rel=0.05)
     assert "`outputs`" in tensors["data"]["holder"]
-    source = CHILD.read_text().splitlines()
-    line = int(tensors["data"]["made_at"].rpartition(":")[2])
-    assert "outputs.append(tf.random.normal" in source[line - 1]
+    source, _, line = tensors["data"]["made_at"].rpartition(":")
+    assert "outputs.append(tf.random.normal" in Path(source).read_text().splitlines()[int(line) - 1]
 
 
 @pytest.mark.long
 def test_every_leak_is_named_within_ten_iterations() -> None:
-    seen = watched("leaks")
+    # The one by itself: slack that other loops leave in the allocator's pool is as large as it.
+    seen = watched("leaks") | watched("tensor_that_grows")
     assert {name: ids(found) for name, found in seen.items()} == LEAKS
+    for name, holder in NAMED.items():
+        assert holder in {f["data"].get("holder") for f in seen[name]}, name
 
 
 @pytest.mark.long
@@ -74,4 +105,5 @@ def test_no_sound_loop_gives_an_alarm() -> None:
     assert len(seen) >= 20
     assert {name: ids(found) for name, found in seen.items() if ids(found)} == {}
     noted = {name for name, found in seen.items() if found}
-    assert noted == OWN_CHOICE
+    # Whether the cache is seen to fill depends on how fast it does.
+    assert noted | {"cache_that_fills"} == OWN_CHOICE

@@ -14,10 +14,10 @@ TITLES = {
     "LR102": "compiled again each time",
     "LR103": "traced again for every new argument",
     "LR104": "a new tf.function each time",
-    "LR105": "tensors kept in a container",
+    "LR105": "tensors kept",
     "LR106": "a generator's data set made again each time",
     "LR107": "XLA keeps what it compiled",
-    "LR108": "models kept in a container",
+    "LR108": "models kept",
     "LR109": "a container of your own grows",
     "LR110": "memory grows, and nothing of Python's holds it",
     # What the input costs.

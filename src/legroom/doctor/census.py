@@ -2,54 +2,38 @@
 
 Two counts, some iterations apart, tell which containers have grown. A count looks at every
 container once and only into those whose latest entry weighs something, so it takes a few tenths
-of a second; it is made only where memory grows.
+of a second; it is made only where memory grows. What is held by other means than a container is
+:mod:`legroom.doctor.roots`'s subject.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import gc
 import itertools
-import os
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Held", "Weigh", "count_holders", "grown_holders", "name_of_holder"]
+from legroom.doctor.holding import Held, Weigh
+from legroom.doctor.roots import is_users_type, path_to
 
-# What an object is and weighs, ("tensor", 4000); None for what weighs nothing by itself.
-Weigh = Callable[[Any], "tuple[str, int] | None"]
+__all__ = ["count_holders", "grown_holders", "name_of_holder"]
 
 _DEEPEST = 3
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
-    """What a container holds.
-
-    Attributes:
-        kind: What most of it is: ``"tensor"``, ``"array"``, ``"model"``.
-        count: How many of them.
-        bytes: What they weigh together.
-        bound: The most entries it can have, for a deque that has such a limit.
-    """
-
-    kind: str
-    count: int
-    bytes: int
-    bound: int | None = None
-
-
 def count_holders(weigh: Weigh) -> dict[int, Held]:
     """All containers that hold something of weight, by their identity."""
     found: dict[int, Held] = {}
+    containers: dict[type, bool] = {}  # of the types that there are, which are containers
     for candidate in gc.get_objects():
         kind = type(candidate)
-        if kind in _CONTAINERS and candidate and _promising(candidate, weigh):
+        if kind not in containers:
+            containers[kind] = issubclass(kind, _CONTAINERS)
+        if containers[kind] and _is_whole(candidate) and _promising(candidate, weigh):
             held = _weighed(candidate, weigh)
             if held is not None:
                 found[id(candidate)] = held
@@ -59,18 +43,25 @@ def count_holders(weigh: Weigh) -> dict[int, Held]:
 def grown_holders(
     before: dict[int, Held], now: dict[int, Held], iterations: float
 ) -> list[tuple[int, Held]]:
-    """The containers that took in more, an iteration; the heaviest first.
+    """The containers that took in more entries, an iteration; the heaviest first.
+
+    One of which an entry takes in more is not named: the entry is.
 
     Args:
-        before: The first count.
+        before: The first count; without one, all that there is counts as taken in.
         now: The second.
         iterations: How many iterations lie between.
     """
     grown = []
     for identity, held in now.items():
+        if before and identity not in before:
+            continue  # what is as new as this can't be what takes in things all the time
         old = before.get(identity, Held(held.kind, 0, 0))
-        new = Held(held.kind, held.count - old.count, held.bytes - old.bytes, held.bound)
-        if new.count >= 0.5 * iterations and new.bytes > 0:
+        new = Held(
+            held.kind, held.count - old.count, held.bytes - old.bytes,
+            held.entries - old.entries, held.bound,
+        )  # fmt: skip
+        if min(new.count, new.entries) >= 0.5 * iterations and new.bytes >= 0:
             grown.append((identity, new))
     return sorted(grown, key=lambda item: -item[1].bytes)
 
@@ -97,6 +88,15 @@ def name_of_holder(
     return _name(container, frames), next(filter(None, lines), "")
 
 
+def _is_whole(container: Any) -> bool:
+    """Whether all its entries are there.
+
+    C code may be filling a list just now (and some of TensorFlow's leaves one unfilled): to touch
+    a place that is still empty would end the process.
+    """
+    return not isinstance(container, list) or len(gc.get_referents(container)) >= len(container)
+
+
 def _latest(container: Any) -> Any:
     with contextlib.suppress(Exception):
         if isinstance(container, dict):
@@ -109,7 +109,7 @@ def _latest(container: Any) -> Any:
 
 def _promising(container: Any, weigh: Weigh) -> bool:
     with contextlib.suppress(Exception):  # it may change while we look
-        return any(
+        return len(container) > 0 and any(
             weigh(leaf) is not None for leaf in itertools.islice(_leaves(_latest(container)), 8)
         )
     return False
@@ -132,7 +132,7 @@ def _weighed(container: Any, weigh: Weigh) -> Held | None:
         return None
     kind = weights.most_common(1)[0][0]
     bound = container.maxlen if isinstance(container, collections.deque) else None
-    return Held(kind, counts[kind], sum(weights.values()), bound)
+    return Held(kind, counts[kind], sum(weights.values()), len(container), bound)
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
@@ -143,7 +143,7 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
     elif isinstance(value, dict) and depth < _DEEPEST:
         for inner in list(value.values())[:64]:
             yield from _leaves(inner, depth + 1)
-    elif type(value).__module__ == "__main__" and hasattr(value, "__dict__") and depth < _DEEPEST:
+    elif is_users_type(type(value)) and hasattr(value, "__dict__") and depth < _DEEPEST:
         yield from _leaves(vars(value), depth + 1)
     else:
         yield value
@@ -151,15 +151,9 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 
 def _name(container: Any, frames: Iterable[types.FrameType]) -> str:
     kind = type(container).__name__
-    for frame in frames:
-        for name, value in list(frame.f_locals.items()):
-            if value is container:
-                return f"the {kind} `{name}`"
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None):
-            for name, value in list(vars(module).items()):
-                if value is container:
-                    return f"the {kind} `{name}` of {os.path.basename(str(module.__file__))}"
+    path = path_to(id(container), frames)
+    if path:
+        return f"the {kind} `{path}`"
     for referrer in gc.get_referrers(container):
         if isinstance(referrer, types.FrameType):
             continue

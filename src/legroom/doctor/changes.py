@@ -9,7 +9,10 @@ from typing import Any
 
 from legroom.messages.layers import LayerFacts
 
-__all__ = ["CHANGES", "SlimChange"]
+__all__ = ["CHANGES", "PRUNED_SHARE", "SlimChange"]
+
+PRUNED_SHARE = 0.5  # of the weights, those nearest to zero
+_FEW_ROWS = 400  # of an embedding: less is not worth being shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,15 @@ def _full(layer: LayerFacts) -> bool:
 
 def _narrow_embedding(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
     return _narrowed(config, _heaviest(layers, "Embedding"))
+
+
+def _hashed_embedding(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
+    from legroom.backends.tensorflow.variants import hashed_config
+
+    layer = _heaviest(layers, "Embedding")
+    if layer is None or _matrix(layer)[0] < _FEW_ROWS:
+        return None
+    return hashed_config(config, layer.name, _matrix(layer)[0] // 4)
 
 
 def _narrow_dense(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
@@ -130,6 +142,11 @@ CHANGES = {
     "factorized_embedding": SlimChange(
         "LR303", "A quarter of the features in the embedding, and a dense layer that makes the old "
         "number out of them.", _narrow_embedding, _named(lambda ls: _heaviest(ls, "Embedding")),
+    ),
+    "hashed_embedding": SlimChange(
+        "LR303", "A quarter of the rows in the embedding, found by a hash of the number, so that "
+        "several words share one.", _hashed_embedding,
+        _named(lambda ls: _heaviest(ls, "Embedding")),
     ),
     "bottleneck": SlimChange(
         "LR304", "A narrow layer before the heaviest dense one: two small matrices instead of a "

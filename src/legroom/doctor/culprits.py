@@ -1,6 +1,7 @@
 """From signs of growth to findings: which cause, what it costs an iteration, what cures it. Pure.
 
 What it is given are plain numbers and descriptions; where they come from is the watch's business.
+What the user's own objects keep is :mod:`legroom.doctor.keeping`'s subject.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 from legroom.core.findings import Finding
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
+from legroom.doctor.loops import is_users_file
 
-__all__ = ["Evidence", "holder_finding", "name_culprits"]
+__all__ = ["ISOLATED", "Evidence", "made_anew", "name_culprits"]
 
 _EACH = 0.4  # times an iteration: it happens again and again, perhaps not in every one
-_ISOLATED = "legroom.isolated(train, …) runs each training in a process of its own"
+_WORTH = 1_000_000  # bytes an iteration, for what the user has not written
+ISOLATED = "legroom.isolated(train, …) runs each training in a process of its own"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,51 +62,6 @@ def name_culprits(seen: Evidence) -> list[Finding]:
     ]
 
 
-def holder_finding(
-    seen: Evidence, kind: str, name: str, made: str, count: float, size: float, bound: int | None
-) -> Finding:
-    """The finding for a container that takes in more and more.
-
-    Args:
-        seen: The loop.
-        kind: What it takes in.
-        name: What the user calls it.
-        made: The line that makes what it takes in, or nothing.
-        count: How many, an iteration.
-        size: How many bytes, an iteration.
-        bound: The most entries that it can hold, if it has a limit.
-    """
-    one = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-    how_many = f"{count:.0f} {kind}s" if count >= 1.5 else one
-    by = f", made at {_short(made)}" if made else ""
-    each = format_bytes(size / max(count, 1))
-    text = (
-        f"{name[:1].upper()}{name[1:]} takes in {how_many} of {each} each {seen.unit}{by}, and "
-        "keeps them."
-    )
-    fields: dict[str, Any] = {
-        "place": made or seen.place, "bytes": round(size), "per": seen.unit,
-        "data": {"loop": seen.place, "holder": name, "made_at": made, "count": count},
-    }  # fmt: skip
-    if bound is not None:
-        text += f" It stops at {bound} entries."
-        return finding("LR109", text, severity="note", fix="Nothing, if that fits.", **fields)
-    if kind == "model":
-        fix = (
-            "Keep what you need of each (its history, its score, weights in a file), not the "
-            f"model; or {_ISOLATED}."
-        )
-        return finding("LR108", text, fix=fix, **fields)
-    if kind in ("tensor", "variable"):
-        fix = (
-            "Keep numbers: float(loss) or tensor.numpy() of what you need. A tensor also holds "
-            "device memory."
-        )
-        return finding("LR105", text, fix=fix, **fields)
-    fix = "If you want it to, nothing; a collections.deque(maxlen=…) would bound it."
-    return finding("LR109", text, severity="note", fix=fix, **fields)
-
-
 def _pinned(seen: Evidence) -> list[Finding]:
     if seen.pinned < _EACH:
         return []
@@ -119,10 +77,13 @@ def _pinned(seen: Evidence) -> list[Finding]:
     }  # fmt: skip
     called = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     held = f" ({format_bytes(seen.pinned_bytes)} of variables)" if seen.pinned_bytes else ""
+    own = [trace for trace in seen.traces if _is_users(trace)]
+    if len(different) <= 1 and _again_and_again(own, seen):
+        return [_remade_finding(dataclasses.replace(seen, slope=size), own)]
     if len(different) == 1 and len(models) >= _EACH * seen.iterations:
         text = (
-            f"{called} is compiled (or its functions made) anew each {seen.unit}: its old graphs "
-            f"and optimizer slots stay pinned in TensorFlow{held}."
+            f"{called} is compiled anew each {seen.unit}: its old graphs and optimizer slots stay "
+            f"pinned in TensorFlow{held}."
         )
         fix = "Compile once, before the loop; or call legroom.release() in it."
         return [finding("LR102", text, fix=fix, **fields)]
@@ -133,15 +94,14 @@ def _pinned(seen: Evidence) -> list[Finding]:
     )
     fix = (
         "Call legroom.release() at the end of the loop's body (legroom run does it by itself); or "
-        f"{_ISOLATED}."
+        f"{ISOLATED}."
     )
     return [finding("LR101", text, fix=fix, **fields)]
 
 
 def _compiled(seen: Evidence) -> list[Finding]:
     compiled = [trace for trace in seen.traces if trace.compiled]
-    families = {trace.family for trace in compiled}
-    if len(families) < _EACH * seen.iterations:
+    if not _again_and_again(compiled, seen):
         return []
     names = list(dict.fromkeys(trace.model[0] for trace in compiled if trace.model))
     called = f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""
@@ -150,7 +110,7 @@ def _compiled(seen: Evidence) -> list[Finding]:
         "the process ends."
     )
     fix = (
-        f"{_ISOLATED[:1].upper()}{_ISOLATED[1:]}; or train without XLA (jit_compile=False) where "
+        f"{ISOLATED[:1].upper()}{ISOLATED[1:]}; or train without XLA (jit_compile=False) where "
         "models are small and many."
     )
     size = max(seen.slope - seen.pinned_bytes, 0)
@@ -164,7 +124,9 @@ def _retraced(seen: Evidence) -> list[Finding]:
     if seen.pinned >= _EACH:
         return []  # each new model has new functions: they are not the cause
     found = []
-    kept = [trace for trace in seen.traces if trace.kept and not trace.compiled]
+    compiled = [trace for trace in seen.traces if trace.compiled]
+    anew = _again_and_again(compiled, seen)
+    kept = [trace for trace in seen.traces if trace.kept and not (trace.compiled and anew)]
     for traces in _grouped(kept, lambda trace: trace.family):
         if len(traces) >= max(3, _EACH * seen.iterations):
             found.append(_retraced_finding(seen, traces))
@@ -173,6 +135,24 @@ def _retraced(seen: Evidence) -> list[Finding]:
             if len(traces) >= max(3, _EACH * seen.iterations):
                 found.append(_remade_finding(seen, traces))
     return found[:3]
+
+
+def _again_and_again(traces: Sequence[Any], seen: Evidence) -> bool:
+    """Whether they are of ever new functions, and not of one that is traced again."""
+    return len({trace.family for trace in traces}) >= max(1, _EACH * seen.iterations)
+
+
+def made_anew(seen: Evidence) -> list[Finding]:
+    """The functions that are made and traced each iteration, where memory does grow.
+
+    Nothing of Python's keeps their traces, but making them leaves something behind.
+    """
+    # Not those of data sets: every `fit` makes some, and they go.
+    traced = [trace for trace in seen.traces if trace.model is not None or _is_users(trace)]
+    for traces in _grouped(traced, lambda trace: trace.place):
+        if _again_and_again(traces, seen) and len(traces) >= 3:
+            return [_remade_finding(seen, traces)]
+    return []
 
 
 def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
@@ -191,15 +171,20 @@ def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
         who = f"a step of the model {last.model[0]}"
     text = (
         f"{who} was traced {len(traces)} times in {seen.iterations:.0f} {seen.unit}s, and every "
-        f"trace is kept. {'What changes: ' + what + '.' if what else ''}"
+        f"trace is kept{', with what XLA compiled for it' if last.compiled else ''}. "
+        f"{'What changes: ' + what + '.' if what else ''}"
     )
-    values = any("Literal" in kind for kinds in changing.values() for kind in kinds)
+    kinds = [kind for kinds in changing.values() for kind in kinds]
     fix = (
-        "Pass numbers as tensors (tf.constant(x)), not as Python values."
-        if values
-        else "Pad to a few fixed shapes, or give the function an input_signature with None for "
-        "what changes (reduce_retracing=True does it too)."
+        "Pad to a few fixed shapes, or give the function an input_signature with None for what "
+        "changes (reduce_retracing=True does it too)."
     )
+    if last.compiled:
+        fix = "Pad to a few fixed shapes: XLA compiles for each one."
+    if any("Literal" in kind for kind in kinds):
+        fix = "Pass numbers as tensors (tf.constant(x)), not as Python values."
+    elif any(" at 0x" in kind for kind in kinds):
+        fix = "Pass the same Python object each time: make it once, before the loop."
     return finding(
         "LR103", text.strip(), place=last.place, bytes=round(seen.slope), per=seen.unit, fix=fix,
         data={"loop": seen.place, "function": last.name, "traces": len(traces),
@@ -209,11 +194,15 @@ def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
 
 def _remade_finding(seen: Evidence, traces: list[Any]) -> Finding:
     last = traces[-1]
-    text = (
-        f"{last.name} ({_short(last.place)}) is made into a new function and traced "
-        f"{len(traces)} times in {seen.iterations:.0f} {seen.unit}s, and the old ones are kept."
-    )
+    who = f"{last.name} ({_short(last.place)})"
     fix = "Make the tf.function (or the data set that maps it) once, before the loop."
+    if last.model is not None and not _is_users(last):
+        who = f"A function of the model {last.model[0]}"
+        fix = "Make the model once, before the loop; or call legroom.release() in it."
+    text = (
+        f"{who} is made anew and traced {len(traces)} times in {seen.iterations:.0f} "
+        f"{seen.unit}s, and what was made before stays."
+    )
     return finding(
         "LR104", text, place=last.place, bytes=round(seen.slope), per=seen.unit, fix=fix,
         data={"loop": seen.place, "function": last.name, "traces": len(traces)},
@@ -223,14 +212,22 @@ def _remade_finding(seen: Evidence, traces: list[Any]) -> Finding:
 def _generators(seen: Evidence) -> list[Finding]:
     if seen.generators < _EACH:
         return []
+    if not seen.datasets and seen.slope < _WORTH:
+        return []  # `fit` makes one of a generator that it is given: a few kilobytes
     places = collections.Counter(made.place for made in seen.datasets)
     place = places.most_common(1)[0][0] if places else seen.place
+    generator = any("FlatMap" in made.kind for made in seen.datasets if made.place == place)
+    what = "data set over a Python generator" if generator else "Python function for TensorFlow"
     text = (
-        f"A data set over a Python generator is made anew each {seen.unit} ({_short(place)}): "
-        "TensorFlow keeps each one's generator function, and all that it uses, for ever."
+        f"A {what} is made anew each {seen.unit} ({_short(place)}): TensorFlow keeps each one's "
+        "Python function, and all that it uses, for ever."
     )
+    if not round(seen.slope):
+        text += " Here these are few bytes, which can't be told from noise."
     fix = (
         "Make the data set once, before the loop: each iteration over it calls the generator anew."
+        if generator
+        else "Make what calls tf.py_function or tf.numpy_function once, before the loop."
     )
     return [
         finding("LR106", text, place=place, bytes=round(seen.slope), per=seen.unit, fix=fix,
@@ -243,6 +240,10 @@ def _grouped(items: Sequence[Any], key: Any) -> list[list[Any]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return sorted(groups.values(), key=len, reverse=True)
+
+
+def _is_users(trace: Any) -> bool:
+    return bool(trace.place) and is_users_file(trace.place.rpartition(":")[0])
 
 
 def _short(place: str) -> str:

@@ -13,7 +13,7 @@ from legroom.core.errors import LegroomError
 from legroom.core.findings import Finding
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
-from legroom.doctor.changes import CHANGES
+from legroom.doctor.changes import CHANGES, PRUNED_SHARE
 from legroom.predict.sources import Prediction, read_batch_size
 
 __all__ = ["check_model", "flattened_weights", "quick_model_findings"]
@@ -23,6 +23,7 @@ _WORTH_BYTES = 4_000_000
 _MOSTLY = 0.5  # of all weights, between Flatten and a dense layer: more than a proposal
 _LARGE = 16_000_000
 _LAYERS = 5
+_TOO_LARGE = 1_000_000_000  # of weights: copies of more are not made to be weighed
 _ACCURACY = "Train it, and compare the accuracy."
 
 
@@ -44,7 +45,6 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
     before = Prediction(model, data=data).estimate(samples)
     count, facts = parameters(model), layer_facts(model)
     found = [_largest_layers(model, before, {layer.name for layer in facts})]
-    names = {layer.kind for layer in facts}
     flat = flattened_weights(facts)
     for name, change in CHANGES.items():
         if name == _other_half() or (name == "sgd" and not _has_slots(model)):
@@ -78,9 +78,7 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
                     },
                 )
             )  # fmt: skip
-    if names & {"Dense", "Embedding"}:
-        found += _smaller_after_training(model)
-    return found
+    return found + _smaller_after_training(model)
 
 
 def quick_model_findings(model: Any, place: str) -> list[Finding]:
@@ -134,25 +132,42 @@ def _largest_layers(model: Any, before: Any, names: set[str]) -> Finding:
 
 
 def _smaller_after_training(model: Any) -> list[Finding]:
-    """A copy in int8, made and weighed."""
+    """Copies for use: in int8, as a TFLite file, with zeros; each made, and weighed."""
+    from legroom.backends.tensorflow import trained
     from legroom.backends.tensorflow.model import weight_bytes
     from legroom.backends.tensorflow.slimming import int8_model
     from legroom.backends.tensorflow.untouched import untouched
 
+    whole = weight_bytes(model)
+    if not _WORTH_BYTES <= whole <= _TOO_LARGE:
+        return []
+    found = []
     with contextlib.suppress(Exception), untouched(model):
         made, changed = int8_model(model)
-        before, after = weight_bytes(model), weight_bytes(made)
-        if changed and before - after >= _WORTH_BYTES:
-            return [
-                finding(
-                    "LR309", f"Once it is trained, {', '.join(changed)} can hold int8: "
-                    f"{format_bytes(before)} → {format_bytes(after)} of weights, measured.",
-                    place=f"model {model.name}", bytes=before - after, severity="note",
-                    fix='legroom.slim(model, change="int8"), to use it. Compare the accuracy.',
-                    data={"change": "int8", "weights_before": before, "weights_after": after},
-                )
-            ]  # fmt: skip
-    return []
+        if changed:
+            what = f"{', '.join(changed)} can hold int8"
+            fix = 'legroom.slim(model, change="int8"), to use it.'
+            found.append(_measured(model, "int8", what, whole, weight_bytes(made), fix))
+    with contextlib.suppress(Exception), untouched(model):
+        size = trained.tflite_bytes(model)
+        fix = "tf.lite.TFLiteConverter.from_keras_model(model), with tf.lite.Optimize.DEFAULT."
+        found.append(_measured(model, "tflite", "it can be a TFLite file", whole, size, fix))
+    with contextlib.suppress(Exception), untouched(model):
+        before = trained.compressed_bytes(model)
+        after = trained.compressed_bytes(trained.pruned_model(model, PRUNED_SHARE))
+        what = "half of each matrix's weights can be zero, which a compressed file does not hold"
+        fix = 'legroom.slim(model, change="pruned"), then a compressed file of its weights.'
+        found.append(_measured(model, "pruned", what, before, after, fix))
+    return [one for one in found if one.bytes >= _WORTH_BYTES]
+
+
+def _measured(model: Any, change: str, what: str, before: int, after: int, fix: str) -> Finding:
+    return finding(
+        "LR309", f"Once it is trained, {what}: {format_bytes(before)} → {format_bytes(after)} of "
+        "weights, measured.", place=f"model {model.name}", bytes=before - after, severity="note",
+        fix=f"{fix} Compare the accuracy.",
+        data={"change": change, "weights_before": before, "weights_after": after},
+    )  # fmt: skip
 
 
 def _weights(estimate: Any) -> int:

@@ -2,7 +2,7 @@
 
 Python tells a trace function about every line of the frames it is asked to follow. Going back in a
 frame's bytecode is a loop that goes round. Only frames of the user's own files are followed, and
-nothing inside a call that is known to be long (`fit`, a `tf.function`): see :meth:`paused`. A loop
+nothing inside a call that is known to be long (`fit`, a `tf.function`): see :meth:`pause`. A loop
 that goes round thousands of times a second is left alone after a while.
 """
 
@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Loop", "LoopTracer", "is_users_file"]
@@ -96,18 +96,22 @@ class LoopTracer:
         self._last.clear()
         self._first = None
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Follow nothing in here: it is known what it is, and long."""
+    def pause(self) -> bool:
+        """Follow nothing for now: it is known what comes, and that it is long.
+
+        Returns:
+            Whether there is something to go on with: what :meth:`go_on` wants to be given.
+        """
+        # Not a context manager: this is called around every step of a training.
         if not self.active or sys.gettrace() != self._global:
-            yield
-            return
+            return False
         sys.settrace(None)
-        try:
-            yield
-        finally:
-            if self.active:
-                sys.settrace(self._global)
+        return True
+
+    def go_on(self, paused: bool) -> None:
+        """Follow again, after :meth:`pause`."""
+        if paused and self.active:
+            sys.settrace(self._global)
 
     def _global(self, frame: types.FrameType, event: str, argument: Any) -> Any:
         del event, argument
@@ -155,8 +159,8 @@ class LoopTracer:
 
 def _is_users(code: types.CodeType) -> bool:
     """Whether code is of the user's own files, and has loops that can be trainings."""
-    if code.co_name.startswith("<") and code.co_name != "<module>":
-        return False  # comprehensions and lambdas
+    if code.co_name in ("<lambda>", "<genexpr>"):
+        return False
     generator = 0x20 | 0x80 | 0x200
     if code.co_flags & generator:
         return False

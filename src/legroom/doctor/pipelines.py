@@ -19,6 +19,7 @@ __all__ = ["check_arrays", "check_input", "check_stages", "is_input"]
 # A few megabytes are no concern of anyone's.
 _WORTH = 16_000_000
 _COPIES = 2  # of an array, while TensorFlow takes it over: its own, and one on the way
+_JOINED = 3  # times a batch of batches: in use, made ahead, and what that is joined of
 _LARGE = 1_000_000_000
 _SAMPLE = 4096
 _NO_COPY = "fit(legroom.stream((x, y), batch_size=…)): batches are cut out of your own arrays."
@@ -215,13 +216,15 @@ def _batches(stages: list[Stage], place: str) -> list[Finding]:
         elif stage.kind == "batch":
             open_batches += 1
             if open_batches > 1:
+                size = stage.element_bytes
                 text = (
-                    f"The pipeline is batched a second time: an element is {stage.element_bytes:,} "
-                    "bytes, a batch of batches."
+                    f"The pipeline is batched a second time: an element is {format_bytes(size)}, a "
+                    "batch of batches. Beside it there are the next one, which tf.data makes "
+                    "ahead, and the batches that it is joined of."
                 )
                 fix = "One .batch(…) only; fit does not batch a data set itself."
                 where = _at(place, f"stage {number + 1}, batch")
-                return [finding("LR206", text, place=where, bytes=stage.element_bytes, fix=fix)]
+                return [finding("LR206", text, place=where, bytes=_JOINED * size, fix=fix)]
     return []
 
 

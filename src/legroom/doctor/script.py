@@ -38,6 +38,7 @@ class ScriptWatch:
         from legroom.backends.tensorflow.fits import follow_fits
 
         follow_fits(self._fit)
+        self._watcher.find_signs()
 
     def _fit(self, model: Any, data: Any, arguments: dict[str, Any], place: str) -> list[Any]:
         """Look at what a call of `fit` was given; returns the callbacks to add to it."""
@@ -48,7 +49,7 @@ class ScriptWatch:
                 self._check(data, arguments, place)
             with contextlib.suppress(Exception):
                 self._check_model(model, place)
-        return [_Ticks(self._watcher, model.name, place)]
+        return [_Ticks(self._watcher, place)]
 
     def _check(self, data: Any, arguments: dict[str, Any], place: str) -> None:
         from legroom.doctor.pipelines import check_input
@@ -66,10 +67,9 @@ class ScriptWatch:
 class _Ticks:
     """Tells the watcher of the epochs of one `fit`."""
 
-    def __init__(self, watcher: Watcher, name: str, place: str) -> None:
+    def __init__(self, watcher: Watcher, place: str) -> None:
         self._watcher = watcher
         self._place = place
-        self._name = name
         self._epochs = 0
 
     def epoch_ended(self) -> None:

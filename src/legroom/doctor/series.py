@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
-from legroom.doctor.census import Held
 from legroom.doctor.growth import Growth, count_rate, test_growth, theil_sen
+from legroom.doctor.holding import Count
 
 __all__ = ["LoopReading", "LoopSeries"]
 
@@ -19,6 +20,9 @@ _RISING = 2  # are higher than the one before
 _SUSPICIOUS_BYTES = 1_000_000
 _WORTH_EACH = 100_000  # bytes an iteration, or
 _WORTH_TOTAL = 8_000_000  # bytes in all
+_FEWEST = 7  # readings that can be tested
+_FEWEST_LEAPS = 3  # readings, each of which is higher by
+_LEAP = 32_000_000  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,26 +43,57 @@ class LoopReading:
 
 
 class LoopSeries:
-    """The readings of one run of one loop.
+    """The readings of one run of one loop, or of several short ones.
 
     Args:
         place: The loop's line.
         unit: What an iteration of it is.
+        filling: Whether buffers and caches of the input fill meanwhile.
     """
 
-    def __init__(self, place: str, unit: str = "iteration") -> None:
+    def __init__(self, place: str, unit: str = "iteration", *, filling: bool = False) -> None:
         self.place = place
         self.unit = unit
+        self.filling = filling
         self.readings: list[LoopReading] = []
-        self.census: tuple[int, dict[int, Held]] | None = None
+        self.census: Count | None = None
         self.examined = 0
         self.free = True
+        self.last_read = 0.0
+        self.began = time.perf_counter()
+        self.before = 0
+
+    def go_on(self) -> None:
+        """Take the iterations of another run of the loop for a continuation."""
+        self.before = self.readings[-1].iteration if self.readings else 0
 
     def add(self, reading: LoopReading) -> None:
         """Note a reading."""
         self.readings.append(reading)
         if len(self.readings) > _MOST:
             self.readings = self.readings[: _MOST // 4] + self.readings[_MOST // 4 :: 2]
+
+    @property
+    def short(self) -> bool:
+        """Whether it has too few readings for the test of growth."""
+        return len(self.readings) < _FEWEST
+
+    def leaps(self) -> float:
+        """Bytes that each iteration of a short loop adds, at least; 0 where they are not many.
+
+        There is no test for so few readings: every one has to be far above the one before, and
+        about as far.
+        """
+        if len(self.readings) < _FEWEST_LEAPS:
+            return 0.0
+        series = [[reading.heap or reading.resident for reading in self.readings]]
+        if all(reading.counts is not None for reading in self.readings):
+            series.append([reading.counts.device_bytes for reading in self.readings])
+        for values in series:
+            steps = [later - earlier for earlier, later in itertools.pairwise(values)]
+            if min(steps) >= max(_LEAP, max(steps) / 3):
+                return float(min(steps))
+        return 0.0
 
     def restart(self) -> None:
         """Forget the readings: they were of garbage that has been collected."""

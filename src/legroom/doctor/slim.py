@@ -6,11 +6,11 @@ from typing import Any
 
 from legroom.core.errors import UnsupportedModel
 from legroom.core.events import emit
-from legroom.doctor.changes import CHANGES
+from legroom.doctor.changes import CHANGES, PRUNED_SHARE
 
 __all__ = ["slim"]
 
-_INT8 = "int8"
+_INT8, _PRUNED = "int8", "pruned"  # of a model that is trained
 
 
 def slim(model: Any, *, change: str) -> Any:
@@ -22,9 +22,9 @@ def slim(model: Any, *, change: str) -> Any:
 
     Args:
         model: A sequential or functional Keras model.
-        change: "average_pooling", "separable", "factorized_embedding", "bottleneck",
-            "fewer_units", "smaller_input", "bfloat16", "float16", "sgd"; or, for a model that is
-            trained, "int8".
+        change: "average_pooling", "separable", "factorized_embedding", "hashed_embedding",
+            "bottleneck", "fewer_units", "smaller_input", "bfloat16", "float16", "sgd"; or, for a
+            model that is trained, "int8" or "pruned".
 
     Returns:
         The changed model, compiled as the old one.
@@ -33,8 +33,8 @@ def slim(model: Any, *, change: str) -> Any:
         ValueError: If there is no such change, or nothing that it would change.
         UnsupportedModel: If the model's architecture is known to its own code only.
     """
-    if change != _INT8 and change not in CHANGES:
-        names = ", ".join([*CHANGES, _INT8])
+    if change not in (_INT8, _PRUNED, *CHANGES):
+        names = ", ".join([*CHANGES, _INT8, _PRUNED])
         raise ValueError(f"There is no change {change!r}. Expected one of {names}.")
     from legroom.backends.tensorflow import slimming
     from legroom.backends.tensorflow.model import architecture
@@ -50,6 +50,11 @@ def slim(model: Any, *, change: str) -> Any:
             raise ValueError(f"{model.name!r} has no layer that can hold int8: no Dense, Embedding")
         emit("note", f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it.")
         return made
+    if change == _PRUNED:
+        from legroom.backends.tensorflow.trained import pruned_model
+
+        emit("note", "slim: half of each matrix's weights are zero. Compare the accuracy.")
+        return pruned_model(model, PRUNED_SHARE)
     done = slimming.changed_model(model, CHANGES[change].make, _optimizer(change))
     if done is None:
         raise ValueError(f"{model.name!r} has nothing that {change!r} would change.")

@@ -84,9 +84,11 @@ class Watch:
     # Not on_train_batch_end: where a callback has it, Keras fetches the step's results each time.
     def _step(self) -> None:
         """A `tf.function` was called: a step, perhaps with others of its own."""
-        if self._epochs:  # what fills in the first epoch (caches, shuffle buffers) is no growth
-            self._steps += 1
-            self._watcher.tick("steps", self._place, "step", self._steps)
+        self._steps += 1
+        # What fills in the first epoch (caches, shuffle buffers) is no growth.
+        first = self._epochs == 0
+        key = "first steps" if first else "steps"
+        self._watcher.tick(key, self._place, "step", self._steps, filling=first)
 
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """An epoch has ended."""

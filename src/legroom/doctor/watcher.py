@@ -1,4 +1,4 @@
-"""Follows memory through loops, and finds out what makes it grow.
+"""Follows memory through loops, and has what makes it grow found out.
 
 Reading memory takes a tenth of a millisecond, so it is done after each of a loop's first
 iterations, and then so seldom that it takes no more than three thousandths of the time. Whatever
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
+import itertools
 import sys
 import time
 import types
@@ -19,11 +19,7 @@ from typing import Any
 
 from legroom.core.events import emit
 from legroom.core.findings import Finding
-from legroom.core.units import format_bytes
-from legroom.doctor.catalog import finding
-from legroom.doctor.census import count_holders, grown_holders, name_of_holder
-from legroom.doctor.culprits import Evidence, holder_finding, name_culprits
-from legroom.doctor.growth import Growth
+from legroom.doctor.examiner import UNEXPLAINED, Examiner
 from legroom.doctor.loops import Loop, LoopTracer, is_users_file
 from legroom.doctor.series import LoopReading, LoopSeries
 from legroom.machine.process import ResidentMemory, heap_bytes
@@ -34,10 +30,9 @@ _FREE = 12  # first iterations that are read whatever it costs
 _FREE_RUNS = 3  # of a loop, for one that is entered again and again
 _SHARE = 0.003  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
-_GARBAGE = 0.6  # of the growth, gone after a collection: it was no growth
-_UNEXPLAINED = 1_000_000  # bytes an iteration: what nothing explains has to be more than this
 _MOST_CENSUSES = 4  # that are made on suspicion only
-_FEWEST = 6
+_JOINED = 24  # readings: runs of a loop with fewer are taken for parts of one
+_TRAINING = "training"
 
 
 class Watcher:
@@ -45,13 +40,16 @@ class Watcher:
 
     def __init__(self) -> None:
         self._resident = ResidentMemory()
-        self._tracer = LoopTracer(self._round, self._ended)
+        self._tracer = LoopTracer(self._round, self.ended)
+        self._examiner = Examiner(self._read, self._user_frames)
         self._signs: Any = None
         self._series: dict[Any, LoopSeries] = {}
+        self._short: dict[str, LoopSeries] = {}
+        self._trainings: dict[str, int] = {}
         self._runs: dict[str, int] = {}
+        self._ticked: dict[str, float] = {}
         self._found: dict[tuple[str, str], Finding] = {}
         self._cost = 1e-4
-        self._last_read = 0.0
         self._next_look = 0.0
         self._our_heap = 0
         self._our_pages = 0
@@ -73,24 +71,26 @@ class Watcher:
             follow: Whether loops of the user's code are followed at all.
         """
         self._frame = frame
-        self._find_signs()
+        self.find_signs()
         if follow:
             self._tracer.start(frame)
 
     def stop(self) -> list[Finding]:
         """End, and say what was found."""
         self._tracer.stop()
-        for key in list(self._series):
+        # Trainings last: they are asked where no loop has told.
+        for key in sorted(self._series, key=lambda key: self._series[key].unit == _TRAINING):
             self.ended(key)
-        self._series.clear()
-        self._stop_noting()
+        self._examiner.holders.stop_noting()
         if self._signs is not None:
             self._signs.stop()
-            self._signs = None
+            self._signs = self._examiner.signs = None
         self._frame = None
         return self.findings
 
-    def tick(self, key: Any, place: str, unit: str, iteration: int) -> None:
+    def tick(
+        self, key: Any, place: str, unit: str, iteration: int, *, filling: bool = False
+    ) -> None:
         """Note that an iteration has ended.
 
         Args:
@@ -98,29 +98,43 @@ class Watcher:
             place: Its line, or what it is.
             unit: What an iteration is.
             iteration: Its number.
+            filling: Whether buffers and caches of the input fill meanwhile.
         """
         series = self._series.get(key)
         if series is None:
-            runs = self._runs[place] = self._runs.get(place, 0) + 1
-            series = self._series[key] = LoopSeries(place, unit)
-            series.free = runs <= _FREE_RUNS
-        now = time.perf_counter()
+            series = self._series[key] = self._begun(place, unit, filling)
+        now = self._ticked[place] = time.perf_counter()
         if self._failed:
             return
-        if not (series.free and iteration <= _FREE) and now - self._last_read < self._cost / _SHARE:
+        free = series.free and iteration <= _FREE
+        if not free and now - series.last_read < self._cost / _SHARE:
             return
         with self._never_failing():
-            self._find_signs()
-            series.add(self._read(iteration))
+            self.find_signs()
+            series.add(self._read(series.before + iteration))
             self._look(series)
-        self._last_read = time.perf_counter()
+        series.last_read = time.perf_counter()
 
     def ended(self, key: Any) -> None:
         """Note that a loop has come to its end."""
         series = self._series.pop(key, None)
-        if series is not None:
-            with self._never_failing():
-                self._examine(series)
+        if series is None:
+            return
+        with self._never_failing():
+            if series.unit != _TRAINING or not self._found:
+                self._say_all(series, self._examiner.examine(series, self.findings))
+        if series.unit == "iteration" and len(series.readings) < _JOINED:
+            self._short[series.place] = series
+
+    def _begun(self, place: str, unit: str, filling: bool) -> LoopSeries:
+        """The series of a run of a loop: a new one, or the one of a run before that was short."""
+        runs = self._runs[place] = self._runs.get(place, 0) + 1
+        series = self._short.pop(place, None)
+        if series is None or (series.unit, series.filling) != (unit, filling):
+            series = LoopSeries(place, unit, filling=filling)
+        series.go_on()
+        series.free = runs <= _FREE_RUNS
+        return series
 
     @contextlib.contextmanager
     def _never_failing(self) -> Iterator[None]:
@@ -135,24 +149,45 @@ class Watcher:
     def _round(self, loop: Loop) -> None:
         self.tick(loop, loop.place, "iteration", loop.iteration)
 
-    def _ended(self, loop: Loop) -> None:
-        self.ended(loop)
-
-    def _find_signs(self) -> None:
+    def find_signs(self) -> None:
         """Have TensorFlow's signs read as well, once it is there."""
         if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
             from legroom.backends.tensorflow.growth import Signs
 
-            self._signs = Signs(self._around)
+            self._signs = self._examiner.signs = Signs(self)
             self._signs.start()
 
-    @contextlib.contextmanager
-    def _around(self) -> Iterator[None]:
-        """Around a call that is known to be long: nothing in it is followed."""
-        with self._tracer.paused():
-            yield
+    def call_begins(self) -> bool:
+        """A call that is known to be long: nothing in it is followed."""
+        return self._tracer.pause()
+
+    def call_ended(self, paused: bool) -> None:
+        """It has ended.
+
+        Args:
+            paused: What :meth:`call_begins` returned.
+        """
+        self._tracer.go_on(paused)
         if self.on_call is not None:
             self.on_call()
+
+    @contextlib.contextmanager
+    def training(self, place: str) -> Iterator[None]:
+        """Around a `fit`: its steps are a loop's; and so may it be, where Python shows none."""
+        key, steps = object(), itertools.count(1)
+
+        def step() -> None:
+            # Buffers and caches of the input fill with its first epoch.
+            self.tick(key, place, "step", next(steps), filling=True)
+
+        outer, self.on_call = self.on_call, step
+        try:
+            yield
+        finally:
+            self.on_call = outer
+            self.ended(key)
+        count = self._trainings[place] = self._trainings.get(place, 0) + 1
+        self.tick((_TRAINING, place), place, _TRAINING, count)
 
     def _read(self, iteration: int) -> LoopReading:
         began = time.perf_counter()
@@ -165,119 +200,32 @@ class Watcher:
         return reading
 
     def _look(self, series: LoopSeries) -> None:
-        count = len(series.readings)
+        if series.unit == _TRAINING:
+            return
+        count, now = len(series.readings), time.perf_counter()
+        due = count >= _FIRST_LOOK and count >= 1.5 * series.examined and now >= self._next_look
         first = series.census is None and not self._found and self._censuses < _MOST_CENSUSES
-        if first and series.suspicious():
+        # Every training's first steps take more and more: those have to pass the test.
+        if first and (due and series.memory().grows if series.filling else series.suspicious()):
             unexplained = not any(series.rate(name) for name in ("pinned", "generators"))
             if unexplained:
                 self._count_first(series)
-        now = time.perf_counter()
-        if count >= _FIRST_LOOK and count >= 1.5 * series.examined and now >= self._next_look:
+        if due:
             series.examined = count
-            self._examine(series)
+            self._say_all(series, self._examiner.examine(series, self.findings))
             # The first looks of a loop are for a few readings, and quick; later ones have time.
             took = time.perf_counter() - now
             self._next_look = now + (took / _SHARE if count > 2 * _FREE else 0)
 
     def _count_first(self, series: LoopSeries) -> None:
-        """Count who holds what now, and note from now on which lines make tensors."""
+        """Count who holds what now."""
         self._censuses += 1
         before = heap_bytes(), self._resident()
-        series.census = (series.readings[-1].iteration, count_holders(self._weigh))
+        iteration = series.readings[-1].iteration
+        series.census = self._examiner.holders.count(iteration, self._user_frames())
         after = heap_bytes(), self._resident()
         self._our_heap += (after[0] or 0) - (before[0] or 0)
         self._our_pages += after[1] - before[1]
-        if self._signs is not None:
-            self._signs.lines.start()
-
-    def _stop_noting(self) -> None:
-        if self._signs is not None:
-            self._signs.lines.stop()
-
-    def _examine(self, series: LoopSeries) -> None:
-        """Test the readings of a loop, and name what makes them grow."""
-        if len(series.readings) < _FEWEST:
-            return
-        memory = series.memory()
-        evidence = self._evidence(series, memory)
-        signs = any((evidence.pinned, evidence.generators, evidence.traces))
-        if not signs and not series.worth_it(memory):
-            return
-        # What is garbage only waits to go: neither memory nor traces are to be judged before.
-        garbage = self._collected(series) if memory.grows or evidence.traces else 0.0
-        if memory.grows:
-            # It has gathered since the loop began, and not only in the iterations that count.
-            lasting = max(memory.slope - garbage / series.readings[-1].iteration, 0.0)
-            steady = lasting < (1 - _GARBAGE) * memory.slope
-            memory = dataclasses.replace(
-                memory, slope=lasting, verdict="steady" if steady else "grows"
-            )
-            if steady and not signs:
-                series.restart()
-                return
-        evidence = self._evidence(series, memory)  # anew: what was garbage is gone
-        causes = name_culprits(evidence)
-        named = any(
-            "holder" in cause.data and cause.data["loop"] == series.place for cause in self.findings
-        )
-        if causes and not named:
-            # Tensors that are kept as well: the device's own count tells, to the byte.
-            beside = series.device_slope() - evidence.pinned_bytes
-            causes += self._held(series, evidence) if beside > _UNEXPLAINED else []
-        elif not named and series.worth_it(memory):
-            causes = self._held(series, evidence) or self._unexplained(series, memory, evidence)
-        for cause in causes:
-            self._say(cause)
-
-    def _evidence(self, series: LoopSeries, memory: Growth) -> Evidence:
-        first, last = series.counted[0], series.readings[-1]
-        iterations = max(last.iteration - first.iteration, 1)
-        if self._signs is None or first.counts is None:
-            return Evidence(series.place, series.unit, iterations, memory.slope)
-        slope = memory.slope or series.rough_slope()
-        pinned, pinned_bytes = 0.0, 0.0
-        if series.rate("pinned"):
-            number, weight = self._signs.pinned_bytes(last.counts.pinned - first.counts.pinned)
-            pinned, pinned_bytes = number / iterations, weight / iterations
-        traces = self._signs.traces(first.counts) if series.rate("traces") else []
-        for trace in traces:
-            trace.kept = trace.alive() is not None
-        return Evidence(
-            place=series.place, unit=series.unit, iterations=iterations, slope=slope,
-            pinned=pinned, pinned_bytes=pinned_bytes, generators=series.rate("generators"),
-            traces=traces, datasets=self._signs.datasets(first.counts),
-        )  # fmt: skip
-
-    def _collected(self, series: LoopSeries) -> float:
-        """Collect garbage, and say how many bytes of what has grown were just that."""
-        before = self._read(series.readings[-1].iteration)
-        gc.collect()
-        after = self._read(series.readings[-1].iteration)
-        return max(
-            before.resident - after.resident,
-            (before.heap or 0) - (after.heap or 0),
-            before.counts.device_bytes - after.counts.device_bytes if before.counts else 0,
-        )
-
-    def _held(self, series: LoopSeries, evidence: Evidence) -> list[Finding]:
-        """Containers that have grown since the first count; or from nothing, without one."""
-        since, before = series.census or (series.readings[0].iteration, {})
-        now = count_holders(self._weigh)
-        iterations = series.readings[-1].iteration - since
-        if iterations < 1:
-            return []
-        found: list[Finding] = []
-        for identity, held in grown_holders(before, now, iterations):
-            if held.bytes / iterations < 0.2 * evidence.slope or len(found) == 3:
-                break
-            line_of = None if self._signs is None else self._signs.lines.line_of
-            name, made = name_of_holder(identity, self._user_frames(), line_of)
-            found.append(
-                holder_finding(evidence, held.kind, name, made, held.count / iterations,
-                               held.bytes / iterations, held.bound)
-            )  # fmt: skip
-        self._stop_noting()
-        return _named_best(found)
 
     def _user_frames(self) -> list[types.FrameType]:
         """The frames of the user's code that are running now, the innermost first."""
@@ -289,58 +237,30 @@ class Watcher:
             frame = frame.f_back
         return frames
 
-    def _unexplained(self, series: LoopSeries, memory: Growth, evidence: Evidence) -> list[Finding]:
-        if memory.slope < _UNEXPLAINED or not series.surely_grows():
-            return []
-        text = (
-            f"Memory grows by {format_bytes(memory.slope)} each {series.unit} (chance of seeing "
-            f"this without growth: {memory.probability:.2g}), but no container, graph or trace "
-            "that was looked at holds it."
+    def _say_all(self, series: LoopSeries, causes: list[Finding]) -> None:
+        for cause in causes:
+            if self._is_told_elsewhere(series, cause):
+                continue
+            key = (cause.id, str(cause.data.get("holder") or cause.place))
+            before = self._found.get(key)
+            if before is None:
+                emit("finding", "", finding=cause.to_dict())
+            elif before.data.get("made_at") and not cause.data.get("made_at"):
+                # Lines are noted only for a few iterations.
+                cause = dataclasses.replace(before, bytes=cause.bytes)
+            self._found[key] = cause
+            if cause.id != UNEXPLAINED:  # then it is explained
+                for key in [key for key in self._found if key[0] == UNEXPLAINED]:
+                    del self._found[key]
+
+    def _is_told_elsewhere(self, series: LoopSeries, cause: Finding) -> bool:
+        """Whether a loop inside this one, or around it, was named for the same."""
+        if cause.id == UNEXPLAINED and any(found.id != UNEXPLAINED for found in self.findings):
+            return True
+        return any(
+            found.id == cause.id
+            and not cause.data.get("holder")
+            and found.data["loop"] != series.place
+            and self._ticked.get(found.data["loop"], 0.0) > series.began
+            for found in self.findings
         )
-        # A buffer of tf.data that fills, or a library's cache, looks the same for a while.
-        severity = "warning" if memory.readings >= 20 and series.unit != "step" else "note"
-        fix = (
-            "Look at what the loop calls outside of Python; legroom.isolated(f, …) gives all of "
-            "it back, whatever it is."
-        )
-        return [
-            finding("LR110", text, place=series.place, bytes=round(memory.slope),
-                    per=series.unit, fix=fix, severity=severity, data={"loop": series.place})
-        ]  # fmt: skip
-
-    def _say(self, cause: Finding) -> None:
-        key = (cause.id, str(cause.data.get("holder") or cause.place))
-        before = self._found.get(key)
-        if before is None:
-            emit("finding", "", finding=cause.to_dict())
-        elif before.data.get("made_at") and not cause.data.get("made_at"):
-            # Lines are noted only for a few iterations.
-            cause = dataclasses.replace(before, bytes=cause.bytes)
-        self._found[key] = cause
-
-    def _weigh(self, value: Any) -> tuple[str, int] | None:
-        if type(value).__name__ == "ndarray" and type(value).__module__ == "numpy":
-            return ("array", int(value.nbytes)) if value.nbytes > 256 else None
-        if isinstance(value, (bytes, bytearray, str)) and len(value) > 4096:
-            return type(value).__name__, len(value)
-        if self._signs is not None:
-            from legroom.backends.tensorflow.growth import weigh
-
-            with contextlib.suppress(Exception):
-                return weigh(value)
-        return None
-
-
-def _named_best(found: list[Finding]) -> list[Finding]:
-    """One finding for each line that makes things: what it makes may be seen in several holders.
-
-    A dictionary that a dictionary holds, or Python's copy of a function's variables, says less
-    than the container that has a name.
-    """
-    best: dict[str, Finding] = {}
-    for cause in found:
-        line = str(cause.data.get("made_at") or cause.data.get("holder"))
-        named = str(cause.data.get("holder")).startswith("the ")
-        if line not in best or (named and not str(best[line].data["holder"]).startswith("the ")):
-            best[line] = cause
-    return list(best.values())

@@ -11,7 +11,7 @@ from keras import layers
 
 import legroom
 from legroom.doctor.changes import CHANGES
-from legroom.doctor.diet import quick_model_findings
+from legroom.doctor.diet import _smaller_after_training, quick_model_findings
 
 
 def images() -> Any:
@@ -49,6 +49,7 @@ EXPECTED = {
     "average_pooling": (images, {"wide"}),
     "separable": (images, {"second"}),
     "factorized_embedding": (texts, set()),
+    "hashed_embedding": (texts, {"words"}),
     "bottleneck": (images, set()),
     "fewer_units": (images, {"wide", "classes"}),
     "smaller_input": (images, {"wide"}),
@@ -106,6 +107,36 @@ def test_int8_is_a_quarter_of_what_it_changes() -> None:
     assert {str(weight.dtype) for weight in made.get_layer("words").weights} >= {"int8"}
     x = np.random.default_rng(1).integers(0, 500, (4, 12))
     assert np.allclose(made(x), model(x), atol=0.05)
+
+
+def test_a_pruned_copy_has_half_the_weights_and_a_smaller_file() -> None:
+    from legroom.backends.tensorflow.trained import compressed_bytes
+
+    model = texts()
+    made = legroom.slim(model, change="pruned")
+    before, after = model.get_layer("words").get_weights()[0], made.get_layer("words").get_weights()
+    assert np.mean(after[0] == 0) == pytest.approx(0.5, abs=0.01)
+    assert np.array_equal(after[0][after[0] != 0], before[after[0] != 0]), "the others stay"
+    assert compressed_bytes(made) < 0.7 * compressed_bytes(model)
+
+
+def test_what_a_trained_model_can_become_is_weighed() -> None:
+    words = keras.Input((8,), dtype="int32")
+    pooled = layers.GlobalAveragePooling1D()(layers.Embedding(60_000, 64)(words))
+    model = keras.Model(words, layers.Dense(1)(pooled))
+    whole = 60_000 * 64 * 4
+    sizes = {f.data["change"]: f.data["weights_after"] for f in _smaller_after_training(model)}
+    assert sizes["int8"] == pytest.approx(whole / 4, rel=0.1)
+    assert sizes["tflite"] == pytest.approx(whole / 4, rel=0.1)
+    assert sizes["pruned"] < 0.7 * whole
+
+
+def test_a_hashed_embedding_keeps_its_mask() -> None:
+    made = legroom.slim(texts(), change="hashed_embedding")
+    assert made.get_layer("words").input_dim == 125
+    hashed = keras.Model(made.input, made.get_layer("words_hashed").output)(np.arange(12)[None])
+    assert int(hashed[0, 0]) == 0, "what is masked stays masked"
+    assert int(np.min(hashed[0, 1:])) > 0
 
 
 class Own(keras.Model):

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from legroom.backends.tensorflow import pool
-from legroom.backends.tensorflow.growth_hooks import Made, Recorder, TensorLines, Trace
+from legroom.backends.tensorflow.growth_hooks import Follower, Made, Recorder, TensorLines, Trace
 from legroom.backends.tensorflow.release import pins
 
-__all__ = ["Counts", "Signs", "weigh"]
+__all__ = ["Counts", "Signs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +39,11 @@ class Signs:
     """Counts, and what lies behind them.
 
     Args:
-        around: What to put around calls that are known to be long.
+        follower: Who is told of calls that are long.
     """
 
-    def __init__(self, around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._recorder = Recorder(around)
+    def __init__(self, follower: Follower) -> None:
+        self._recorder = Recorder(follower)
         self.start = self._recorder.start
         self.lines = TensorLines()
 
@@ -72,6 +70,11 @@ class Signs:
         """The data sets made after a count."""
         return self._recorder.datasets[since.datasets :]
 
+    def fills_a_cache(self) -> str:
+        """The line that made a data set with a cache in memory; empty where none was made."""
+        made = [one.place for one in self._recorder.datasets if one.kind.startswith("Cache")]
+        return made[-1] if made else ""
+
     def pinned_bytes(self, last: int) -> tuple[int, int]:
         """How many of the latest entries hold a training's graph, and the variables they pin.
 
@@ -83,25 +86,6 @@ class Signs:
         for pin in found:
             sizes |= _captured(pin.graph)
         return len(found), sum(sizes.values())
-
-
-def weigh(value: Any) -> tuple[str, int] | None:
-    """What an object is and weighs, if it holds memory by itself."""
-    kind = type(value)
-    if kind.__name__ == "EagerTensor":
-        return ("tensor", _bytes(value.shape, value.dtype)) if value.dtype != tf.resource else None
-    if isinstance(value, keras.Model):
-        return "model", sum(_bytes(v.shape, tf.as_dtype(v.dtype)) for v in value.variables)
-    if isinstance(value, tf.Variable):
-        return "variable", _bytes(value.shape, value.dtype)
-    return None
-
-
-def _bytes(shape: Any, dtype: Any) -> int:
-    lengths = [length or 1 for length in tuple(shape)]
-    with contextlib.suppress(Exception):
-        return math.prod(lengths) * dtype.size
-    return 0
 
 
 def _captured(graph: Any) -> dict[int, int]:

@@ -15,14 +15,14 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-__all__ = ["Made", "Recorder", "TensorLines", "Trace", "user_place"]
+__all__ = ["Follower", "Made", "Recorder", "TensorLines", "Trace", "user_place"]
 
 # Identities are used again once a model is gone; these are not.
 _serials: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -61,15 +61,28 @@ class Made:
     place: str
 
 
+class Follower(Protocol):
+    """Who is told of calls that are long: of `fit`, and of every `tf.function`."""
+
+    def call_begins(self) -> bool:
+        """One begins; what this returns is given back when it has ended."""
+
+    def call_ended(self, paused: bool, /) -> None:
+        """It has ended."""
+
+    def training(self, place: str, /) -> contextlib.AbstractContextManager[None]:
+        """Put around each `fit`, made with the line that called it."""
+
+
 class Recorder:
     """Notes traces and data sets while it is switched on.
 
     Args:
-        around: What to put around calls that are known to be long.
+        follower: Who is told of calls that are long.
     """
 
-    def __init__(self, around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._around = around
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
         self.traces: list[Trace] = []
         self.datasets: list[Made] = []
         self._undo = contextlib.ExitStack()
@@ -81,9 +94,10 @@ class Recorder:
 
             self._wrap(tracing_compilation, "_create_concrete_function", self._tracing)
         self._wrap(tf.data.Dataset, "__init__", self._making)
-        for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch"):
+        for name in ("evaluate", "predict", "train_on_batch", "test_on_batch"):
             self._wrap(TensorFlowTrainer, name, self._calling)
-        self._wrap(Function, "__call__", self._calling)
+        self._wrap(TensorFlowTrainer, "fit", self._fitting)
+        self._wrap_call(Function)
 
     def stop(self) -> None:
         """Take the hooks away."""
@@ -101,6 +115,22 @@ class Recorder:
         setattr(owner, name, hooked)
         self._undo.callback(setattr, owner, name, original)
 
+    def _wrap_call(self, owner: Any) -> None:
+        """The same as `_calling`, for what is called at every step: as little as can be."""
+        original = owner.__call__
+        begins, ended = self._follower.call_begins, self._follower.call_ended
+
+        @functools.wraps(original)
+        def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
+            paused = begins()
+            try:
+                return original(this, *args, **kwargs)
+            finally:
+                ended(paused)
+
+        owner.__call__ = hooked
+        self._undo.callback(setattr, owner, "__call__", original)
+
     def _tracing(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         traced = original(*args, **kwargs)
         with contextlib.suppress(Exception):  # a note is missed; the training is not
@@ -108,8 +138,15 @@ class Recorder:
         return traced
 
     def _calling(self, owner: Any, original: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        with self._around():
+        paused = self._follower.call_begins()
+        try:
             return original(owner, *args, **kw)
+        finally:
+            self._follower.call_ended(paused)
+
+    def _fitting(self, owner: Any, original: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        with self._follower.training(user_place() or "fit"):
+            return self._calling(owner, original, *args, **kw)
 
     def _making(self, dataset: Any, original: Callable[..., Any], *args: Any, **kw: Any) -> None:
         original(dataset, *args, **kw)
@@ -147,6 +184,20 @@ class TensorLines:
         """The line that made a tensor, or nothing."""
         kept, line = self._lines.get(id(tensor), (None, ""))
         return line if kept is not None and kept() is tensor else ""
+
+    def alive(self, weigh: Callable[[Any], Any]) -> dict[str, tuple[int, int]]:
+        """How many tensors of each line are still there, and their bytes.
+
+        Args:
+            weigh: Says what a tensor is, and weighs.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for kept, line in list(self._lines.values()):
+            weight = weigh(kept())
+            if line and weight is not None:
+                count, size = found.get(line, (0, 0))
+                found[line] = (count + 1, size + weight[1])
+        return found
 
     def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def execute(*args: Any) -> Any:
@@ -208,6 +259,11 @@ def _describe(
 
 def _short(constraint: Any) -> str:
     """A type as people write it."""
+    target = getattr(constraint, "_ref", None)
+    if target is not None:  # a Python object: another one is another type
+        target = target()
+        name = getattr(target, "__qualname__", type(target).__name__).rpartition(">.")[2]
+        return f"{name} at {id(target):#x}"
     shape, dtype = getattr(constraint, "shape", None), getattr(constraint, "dtype", None)
     if shape is not None and dtype is not None:
         return f"{getattr(dtype, 'name', dtype)}{tuple(shape) if shape.rank is not None else '?'}"

@@ -14,6 +14,7 @@ __all__ = [
     "NARROW",
     "averaged_config",
     "fewer_units_config",
+    "hashed_config",
     "narrow_config",
     "precision_config",
     "separable_config",
@@ -22,6 +23,7 @@ __all__ = [
 
 _FULL = ("float32", "float64")
 NARROW = "_narrow"  # behind the name of a layer, of the one that is put before it
+_HASHED = "_hashed"
 
 
 def precision_config(config: dict[str, Any], policy: str) -> dict[str, Any] | None:
@@ -169,6 +171,41 @@ def narrow_config(config: dict[str, Any], name: str, width: int) -> dict[str, An
                 for number in range(len(layer.get("inbound_nodes") or ()))
             ]
         layers[place : place + 1] = [narrow, wide]
+        for one in _layers(changed):
+            one.pop("build_config", None)
+        changed.pop("build_config", None)
+        return changed
+    return None
+
+
+def hashed_config(config: dict[str, Any], name: str, rows: int) -> dict[str, Any] | None:
+    """The same with fewer rows in an embedding, which several numbers share by their hash.
+
+    Args:
+        config: The architecture.
+        name: The embedding, in the model itself and not in one inside it.
+        rows: How many rows it keeps.
+    """
+    changed = copy.deepcopy(config)
+    layers = changed["config"].get("layers") or []
+    for place, layer in enumerate(layers):
+        settings = layer.get("config")
+        if not isinstance(settings, dict) or settings.get("name") != name:
+            continue
+        masked = {"mask_value": 0} if settings.get("mask_zero") else {}
+        hashing: dict[str, Any] = {
+            "module": "keras.layers", "class_name": "Hashing", "registered_name": None,
+            "config": {"name": name + _HASHED, "num_bins": rows, **masked},
+        }  # fmt: skip
+        if "name" in layer:  # of functional models
+            hashing["name"] = name + _HASHED
+            hashing["inbound_nodes"] = layer["inbound_nodes"]
+            layer["inbound_nodes"] = [
+                {"args": [_tensor(name + _HASHED, number)], "kwargs": {}}
+                for number in range(len(layer.get("inbound_nodes") or ()))
+            ]
+        settings["input_dim"] = rows
+        layers.insert(place, hashing)
         for one in _layers(changed):
             one.pop("build_config", None)
         changed.pop("build_config", None)

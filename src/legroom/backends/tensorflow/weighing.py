@@ -1,0 +1,54 @@
+"""What objects of TensorFlow and Keras weigh: those that hold memory by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = ["weigh"]
+
+
+def weigh(value: Any) -> tuple[str, int] | None:
+    """What an object is and weighs; None where it holds no memory by itself.
+
+    A tape and a data set hold some, and do not tell how much: they weigh nothing.
+    """
+    kind = type(value)
+    if kind.__name__ == "EagerTensor":
+        return ("tensor", _bytes(value)) if value.dtype != tf.resource else None
+    if isinstance(value, keras.Model):
+        return "model", _model_bytes(value)
+    if isinstance(value, tf.Variable):
+        return "variable", _bytes(value)
+    if isinstance(value, keras.callbacks.Callback):
+        model = getattr(value, "_model", None)
+        name = "History" if isinstance(value, keras.callbacks.History) else "callback"
+        return None if model is None else (name, _model_bytes(model))
+    if isinstance(value, keras.Variable):
+        return "variable", _bytes(value)
+    if isinstance(value, keras.optimizers.Optimizer):
+        return "optimizer", sum(map(_bytes, value.variables))
+    if isinstance(value, keras.layers.Layer):
+        return "layer", sum(map(_bytes, value.variables))
+    if isinstance(value, tf.GradientTape):
+        return "gradient tape", 0
+    if isinstance(value, tf.data.Dataset):
+        return "data set", 0
+    return None
+
+
+def _model_bytes(model: Any) -> int:
+    optimizer = getattr(model, "optimizer", None)
+    slots = getattr(optimizer, "variables", None) or []
+    return sum(map(_bytes, model.variables)) + sum(map(_bytes, slots))
+
+
+def _bytes(value: Any) -> int:
+    lengths = [length or 1 for length in tuple(value.shape)]
+    with contextlib.suppress(Exception):
+        return math.prod(lengths) * tf.as_dtype(value.dtype).size
+    return 0
