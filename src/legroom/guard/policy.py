@@ -194,8 +194,7 @@ class SliceSearch:
         seen = max(need for other, need in self._needs.items() if other <= near)
         if near < _FEW and size <= _next(near):
             # The least step is a large one down here: no more is added than it should take.
-            carried = self._carried(near, size)
-            return int(seen + (carried - self._needs[near] if carried else each * (size - near)))
+            return int(seen + each * (size - near))
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
         return max(int(seen + each * added), self._carried(near, size))
 

@@ -72,6 +72,12 @@ class WalkedNeeds:
 
     def __call__(self, samples: int) -> int:
         """The bytes needed with slices of this size; of the batch's size, whole."""
+        # Pieces fit into each other at one size and not at the next, so the model of the allocator
+        # goes up and down; but no size needs more than one that is larger.
+        larger = min(samples + samples // 8, self._samples)
+        return min(self._need(samples), self._need(larger))
+
+    def _need(self, samples: int) -> int:
         if samples not in self._needs:
             batch = sum(
                 entry.bytes_at(samples, self._script.recorded)
