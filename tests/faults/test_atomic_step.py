@@ -26,7 +26,7 @@ SHORT = [
     ("batchnorm", "adamw", "graph", 0, (0.3, 0.7)),
     ("batchnorm", "adam", "eager", 0, (0.3, 0.6)),
     ("transformer", "adamw", "mixed", 0, (0.3, 0.8)),
-    ("lstm", "sgd", "graph", 0, (0.3, 0.6)),
+    ("lstm", "adam", "graph", 0, (0.3, 0.7)),
     ("weights", "nadam", "graph", 0, (0.4,)),
     ("cnn", "sgd", "eager", 4, (0.4,)),
     ("followed", "sgd", "graph", 4, (0.7, 0.9)),

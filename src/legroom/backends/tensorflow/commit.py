@@ -118,7 +118,7 @@ class Committer:
         """
         self._if_finite(gradients, lambda: self._run(gradients, 0))
 
-    def update_at_once(self, gradients: Sequence[Any], barrier: Any) -> None:
+    def update_at_once(self, gradients: Sequence[Any], barrier: Any) -> list[Any]:
         """Write the update in one piece, in a graph.
 
         Everything is computed before anything is written, so this can't stop half-way. It needs
@@ -127,13 +127,21 @@ class Committer:
         Args:
             gradients: One for each variable; None where there is none.
             barrier: The op after which writing may begin.
+
+        Returns:
+            The ops after which nothing is left that could fail.
         """
-        self._if_finite(
-            gradients,
-            # A barrier outside of a branch holds the whole branch back; it can't be named inside.
-            lambda: self._write_all(gradients, () if self._scales else (barrier,)),
-            after=(barrier,) if self._scales else (),
-        )
+        if not self._scales:
+            return self._write_all(gradients, (barrier,))
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+
+        def write() -> None:
+            self._write_all(gradients, ())
+
+        # A barrier outside of a branch holds the whole branch back; it can't be named inside.
+        self._if_finite(gradients, write, after=(barrier,))
+        return [op for op in graph.get_operations()[before:] if op.type in ("If", "StatelessIf")]
 
     @property
     def _scales(self) -> bool:
@@ -153,13 +161,14 @@ class Committer:
                 self._outer._stateful_handle_non_finite_grads,
             )
 
-    def _write_all(self, gradients: Sequence[Any], after: Sequence[Any]) -> None:
+    def _write_all(self, gradients: Sequence[Any], after: Sequence[Any]) -> list[Any]:
         units, update = self._parts(gradients)
         with _Overlay(self._optimizer) as overlay:
             update([i for unit in units for i in unit], last=True)
             if self._scales:
                 self._count_finite_step()
         overlay.write(after)
+        return [overlay.ready]
 
     def finish(self, gradients: Sequence[Any]) -> None:
         """Complete a commit that stopped half-way, with as little memory as can be.
@@ -301,6 +310,7 @@ class _Overlay(StatelessScope):
         )
         self._updates: dict[int, tuple[Any, Any]] = {}
         self._scatters: list[tuple[str, Any, Any]] = []
+        self.ready: Any = None  # when all is computed that will be written
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         super().add_update(update)
@@ -354,8 +364,8 @@ class _Overlay(StatelessScope):
         values = [value for _, value in self._updates.values()]
         values += [part for *_, value in self._scatters for part in (value.values, value.indices)]
         with tf.control_dependencies([*after, *(v for v in values if isinstance(v, tf.Tensor))]):
-            ready = tf.no_op()
-        with tf.control_dependencies([] if ready is None else [ready]):
+            self.ready = tf.no_op()  # None where it is not in a graph
+        with tf.control_dependencies([] if self.ready is None else [self.ready]):
             written = _assign(list(self._updates.values()))
             for name, variable, value in self._scatters:
                 scatter = getattr(variable.value, name.replace("assign", "scatter"))

@@ -9,7 +9,8 @@ back (a seed that is drawn twice) is read before the step and put back after a f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,34 +91,52 @@ def touches(graph: Any, operations: Iterable[Any], variables: Iterable[Any]) -> 
     return any(x.name in inside for op in operations for x in op.inputs if x.dtype == tf.resource)
 
 
-def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:
-    """Hold the graph's writes back until the results are finished.
+@dataclasses.dataclass
+class HeldWrites:
+    """Writes of a graph that are held back.
+
+    Attributes:
+        barrier: The op that runs when all results are finished, and all that will be written.
+        early: The handles of the variables that are written before it after all, because the
+            results depend on it.
+    """
+
+    barrier: Any
+    early: list[Any]
+    _graph: Any
+    _held: list[Any]
+
+    def wait_for(self, last: Sequence[Any]) -> None:
+        """Hold the writes back until these ops have run, after which nothing can fail.
+
+        A write that those ops themselves depend on (a learning rate that the step sets) waits for
+        the barrier only, and its variable is one of the early ones.
+        """
+        operations = self._graph.get_operations()
+        needed = _needed(operations, _resource_order(operations), last)
+        for op in self._held:
+            for other in [self.barrier] if op in needed else last:
+                op._add_control_input(other)
+        sooner = [op for op in self._held if op in needed and op not in last]
+        self.early += written_handles(self._graph, among=sooner)
+
+
+def defer_writes(graph: Any, results: list[Any]) -> HeldWrites:
+    """Find the graph's writes that can be held back until the results are finished.
 
     Called while the graph is still being traced.
 
     Args:
         graph: The FuncGraph that is being traced.
         results: The tensors (gradients) that must be finished before anything is written.
-
-    Returns:
-        The barrier op, which runs when all results are finished, and the handles of the variables
-        that are written before it after all, because the results depend on it.
     """
     operations = graph.get_operations()
     order = _resource_order(operations)
-    needed: set[Any] = set()
-    for result in results:
-        for tensor in tf.nest.flatten(result, expand_composites=True):
-            needed.add(tensor.op)
-    for op in reversed(operations):
-        if op in needed:
-            needed.update(tensor.op for tensor in op.inputs)
-            needed.update(op.control_inputs)
-            needed.update(order.get(op, ()))
+    finished = [tensor for result in results for tensor in _components(result)]
+    needed = _needed(operations, order, (tensor.op for tensor in finished))
     writes = [op for op in operations if _touched(op)[1]]
     held = [op for op in writes if op not in needed]
     following = _following(operations, set(held), order)
-    finished = [tensor for result in results for tensor in _components(result)]
     # What the held writes will write is computed before the barrier too: past it, nothing but the
     # writes themselves is left to do, and they need no memory.
     for op in held:
@@ -128,10 +147,21 @@ def defer_writes(graph: Any, results: list[Any]) -> tuple[Any, list[Any]]:
         )
     with tf.control_dependencies(finished):
         barrier = tf.no_op(name="legroom_barrier")
-    for op in held:
-        op._add_control_input(barrier)
-    early = [op for op in writes if op in needed]
-    return barrier, written_handles(graph, among=early)
+    early = written_handles(graph, among=[op for op in writes if op in needed])
+    return HeldWrites(barrier, early, graph, held)
+
+
+def _needed(
+    operations: Sequence[Any], order: dict[Any, list[Any]], last: Iterable[Any]
+) -> set[Any]:
+    """These ops and all that they depend on."""
+    needed = set(last)
+    for op in reversed(operations):
+        if op in needed:
+            needed.update(tensor.op for tensor in op.inputs)
+            needed.update(op.control_inputs)
+            needed.update(order.get(op, ()))
+    return needed
 
 
 def _components(value: Any) -> list[Any]:

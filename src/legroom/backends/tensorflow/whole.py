@@ -172,9 +172,7 @@ class GraphStep:
             return outputs
         call = applied[0]
         gradients = [gradient for gradient in call.gradients if gradient is not None]
-        barrier, early = defer_writes(graph, gradients)
-        for handle in early:
-            self._handles[id(handle)] = handle
+        writes = defer_writes(graph, gradients)
         if self._committer is None:
             with tf.init_scope():
                 self._committer = Committer(call.optimizer, call.variables)
@@ -182,9 +180,12 @@ class GraphStep:
                 self._mode = "split"
                 self._commit = self._traits.function(self._committer.update)
         if self._mode == "split":
-            return outputs, call.gradients
-        self._committer.update_at_once(call.gradients, barrier)
-        return outputs
+            writes.wait_for([writes.barrier])
+        else:
+            writes.wait_for(self._committer.update_at_once(call.gradients, writes.barrier))
+        for handle in writes.early:
+            self._handles[id(handle)] = handle
+        return (outputs, call.gradients) if self._mode == "split" else outputs
 
     def _apply(self, gradients: Any, saved: Snapshot | None) -> None:
         assert self._committer is not None
