@@ -9,6 +9,7 @@ from legroom.core.units import format_bytes
 
 __all__ = [
     "another_training",
+    "broken",
     "cannot_fit",
     "cannot_slice",
     "coupling",

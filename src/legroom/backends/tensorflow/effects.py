@@ -19,6 +19,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import gen_resource_variable_ops
 
 __all__ = [
+    "HeldWrites",
     "HostSnapshot",
     "Snapshot",
     "defer_writes",

@@ -17,7 +17,7 @@ from keras import tree
 from legroom.backends.tensorflow import batch
 from legroom.backends.tensorflow.shadow import shadowed
 
-__all__ = ["Held", "combine", "holding", "noting_results", "update_held"]
+__all__ = ["Held", "Results", "combine", "holding", "noting_results", "update_held"]
 
 # By a tensor's identity: which metric's result it is, as an index, and the tensor, which must live
 # as long as its identity is asked for.
