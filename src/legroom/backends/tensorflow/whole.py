@@ -75,6 +75,7 @@ class GraphStep:
         body = self._fused if traits.trains else traits.call
         self._function = traits.function(body, traits.spec)
         self._handles: dict[int, Any] = {}
+        self._early: list[Any] = []  # what the last trace writes before it can't fail any more
         self._on_host = False
         self._committer: Committer | None = None
         self._commit: Any = None
@@ -134,6 +135,7 @@ class GraphStep:
         return result
 
     def _save(self) -> Any:
+        self._handles.update((id(handle), handle) for handle in self._early)
         if not self._handles:
             return None
         if self._on_host:
@@ -144,6 +146,7 @@ class GraphStep:
         self._mode = "kept"
         self._function = self._traits.function(self._traits.call, self._traits.spec)
         self._handles.clear()
+        self._early = []
         self._seen.clear()
 
     def _fused(self, data: Any) -> Any:
@@ -183,8 +186,8 @@ class GraphStep:
             writes.wait_for([writes.barrier])
         else:
             writes.wait_for(self._committer.update_at_once(call.gradients, writes.barrier))
-        for handle in writes.early:
-            self._handles[id(handle)] = handle
+        # The first trace, in which variables are created, is followed by another one.
+        self._early = writes.early
         return (outputs, call.gradients) if self._mode == "split" else outputs
 
     def _apply(self, gradients: Any, saved: Snapshot | None) -> None:
