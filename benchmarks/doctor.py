@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import legroom
 
+from clock import Clock  # isort: skip
 from overhead import convolutional, toy  # isort: skip
 
 
@@ -27,10 +28,10 @@ def fits(name: str, rounds: int) -> dict[str, float]:
     times: list[list[float]] = [[], []]
     for turn in range(rounds):
         for watched in (0, 1) if turn % 2 else (1, 0):
-            marks = Marks()
+            clock = Clock()
             extra = [legroom.watch(quiet=True)] if watched else []
-            model.fit(x, y, batch_size=size, epochs=4, verbose=0, callbacks=[*extra, marks])
-            times[watched].append(min(marks.epochs[1:]))
+            model.fit(x, y, batch_size=size, epochs=4, verbose=0, callbacks=[*extra, clock])
+            times[watched].append(min(clock.seconds[1:]))
     return _compared(times, len(x) / size)
 
 
@@ -66,22 +67,6 @@ def loop(rounds: int) -> dict[str, float]:
             else:
                 times[0].append(run())
     return _compared(times, 40)
-
-
-class Marks(keras.callbacks.Callback):
-    """Notes how long each epoch took."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.epochs: list[float] = []
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """An epoch begins."""
-        self._began = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """An epoch has ended."""
-        self.epochs.append(time.perf_counter() - self._began)
 
 
 def _compared(times: list[list[float]], steps: float) -> dict[str, float]:

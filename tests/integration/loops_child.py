@@ -301,8 +301,9 @@ def garbage_in_cycles() -> None:
         cycle.append(cycle)
 
 
-def main(names: list[str]) -> None:
-    for name in names:
+def main(asked: list[str]) -> None:
+    """Run loops by their names, or all of the "leaks" or of the "sound" ones."""
+    for name in {"leaks": list(LEAKS), "sound": list(SOUND)}.get(asked[0], asked):
         with legroom.watch(quiet=True) as watch:
             {**LEAKS, **SOUND}[name]()
         legroom.release()
@@ -311,5 +312,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    chosen = {"leaks": list(LEAKS), "sound": list(SOUND)}.get(sys.argv[1], sys.argv[1:])
-    main(chosen)
+    main(sys.argv[1:])

@@ -118,7 +118,7 @@ class HeldWrites:
         for op in self._held:
             for other in [self.barrier] if op in needed else last:
                 op._add_control_input(other)
-        sooner = [op for op in self._held if op in needed and op not in last]
+        sooner = [op for op in self._held if op in needed]
         self.early += written_handles(self._graph, among=sooner)
 
 

@@ -147,35 +147,20 @@ def narrow_config(config: dict[str, Any], name: str, width: int) -> dict[str, An
         width: How many features the narrow layer makes.
     """
     changed = copy.deepcopy(config)
-    layers = changed["config"].get("layers") or []
-    for place, layer in enumerate(layers):
-        settings = layer.get("config")
-        if not isinstance(settings, dict) or settings.get("name") != name:
-            continue
-        narrow, wide = copy.deepcopy(layer), copy.deepcopy(layer)
-        if layer.get("class_name") == "Embedding":
-            narrow["config"].update(output_dim=width)
-            wide["class_name"] = "Dense"
-            kept = {key: settings[key] for key in ("name", "dtype", "trainable") if key in settings}
-            wide["config"] = {**kept, "units": settings["output_dim"], "use_bias": False}
-        elif layer.get("class_name") == "Dense":
-            linear = {"activation": "linear", "use_bias": False, "bias_regularizer": None}
-            narrow["config"].update(units=width, **linear)
-        else:
-            return None
-        narrow["config"]["name"] = name + NARROW
-        if "name" in layer:  # of functional models
-            narrow["name"] = name + NARROW
-            wide["inbound_nodes"] = [
-                {"args": [_tensor(name + NARROW, number)], "kwargs": {}}
-                for number in range(len(layer.get("inbound_nodes") or ()))
-            ]
-        layers[place : place + 1] = [narrow, wide]
-        for one in _layers(changed):
-            one.pop("build_config", None)
-        changed.pop("build_config", None)
-        return changed
-    return None
+    layer = _own_layer(changed, name)
+    if layer is None or layer.get("class_name") not in ("Embedding", "Dense"):
+        return None
+    narrow, settings = copy.deepcopy(layer), layer["config"]
+    if layer["class_name"] == "Embedding":
+        narrow["config"].update(output_dim=width)
+        layer["class_name"] = "Dense"
+        kept = {key: settings[key] for key in ("name", "dtype", "trainable") if key in settings}
+        layer["config"] = {**kept, "units": settings["output_dim"], "use_bias": False}
+    else:
+        linear = {"activation": "linear", "use_bias": False, "bias_regularizer": None}
+        narrow["config"].update(units=width, **linear)
+    narrow["config"]["name"] = name + NARROW
+    return _put_before(changed, layer, narrow)
 
 
 def hashed_config(config: dict[str, Any], name: str, rows: int) -> dict[str, Any] | None:
@@ -187,30 +172,46 @@ def hashed_config(config: dict[str, Any], name: str, rows: int) -> dict[str, Any
         rows: How many rows it keeps.
     """
     changed = copy.deepcopy(config)
-    layers = changed["config"].get("layers") or []
-    for place, layer in enumerate(layers):
+    layer = _own_layer(changed, name)
+    if layer is None:
+        return None
+    settings = layer["config"]
+    masked = {"mask_value": 0} if settings.get("mask_zero") else {}
+    hashing: dict[str, Any] = {
+        "module": "keras.layers", "class_name": "Hashing", "registered_name": None,
+        "config": {"name": name + _HASHED, "num_bins": rows, **masked},
+    }  # fmt: skip
+    settings["input_dim"] = rows
+    return _put_before(changed, layer, hashing)
+
+
+def _own_layer(config: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """A layer of the model itself, by its name."""
+    for layer in config["config"].get("layers") or ():
         settings = layer.get("config")
-        if not isinstance(settings, dict) or settings.get("name") != name:
-            continue
-        masked = {"mask_value": 0} if settings.get("mask_zero") else {}
-        hashing: dict[str, Any] = {
-            "module": "keras.layers", "class_name": "Hashing", "registered_name": None,
-            "config": {"name": name + _HASHED, "num_bins": rows, **masked},
-        }  # fmt: skip
-        if "name" in layer:  # of functional models
-            hashing["name"] = name + _HASHED
-            hashing["inbound_nodes"] = layer["inbound_nodes"]
-            layer["inbound_nodes"] = [
-                {"args": [_tensor(name + _HASHED, number)], "kwargs": {}}
-                for number in range(len(layer.get("inbound_nodes") or ()))
-            ]
-        settings["input_dim"] = rows
-        layers.insert(place, hashing)
-        for one in _layers(changed):
-            one.pop("build_config", None)
-        changed.pop("build_config", None)
-        return changed
+        if isinstance(settings, dict) and settings.get("name") == name:
+            return layer
     return None
+
+
+def _put_before(
+    config: dict[str, Any], layer: dict[str, Any], other: dict[str, Any]
+) -> dict[str, Any]:
+    """Put another layer before one of the model's own, which reads what that makes."""
+    name = other["config"]["name"]
+    if "name" in layer:  # of functional models
+        other["name"] = name
+        other["inbound_nodes"] = layer["inbound_nodes"]
+        layer["inbound_nodes"] = [
+            {"args": [_tensor(name, number)], "kwargs": {}}
+            for number in range(len(layer["inbound_nodes"] or ()))
+        ]
+    layers = config["config"]["layers"]
+    layers.insert(next(i for i, one in enumerate(layers) if one is layer), other)
+    for one in _layers(config):
+        one.pop("build_config", None)
+    config.pop("build_config", None)
+    return config
 
 
 def _tensor(layer: str, number: int) -> dict[str, Any]:
