@@ -75,9 +75,11 @@ class StepWalk:
         held: What is held between steps, as `write_script` takes it.
         inputs: The sizes of the parts of a batch.
         gradient_bytes: One copy of the gradients, as large as the weights they are for.
+        threads: How many threads run it.
     """
 
     graph: Graph
     held: Sequence[Any]
     inputs: Sequence[Size]
     gradient_bytes: int
+    threads: int

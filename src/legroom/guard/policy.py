@@ -16,7 +16,7 @@ __all__ = ["SliceSearch"]
 # Past a measured size, what is added for larger ones has this much doubt, and so much of what was
 # measured may be chance: the same step does not always peak at the same height.
 _GROWTH_MARGIN = 1.25
-_CHANCE = 0.15
+_CHANCE = 0.09
 # With so much more memory than it had when it failed, a size may be tried again; with so little
 # less than it had when it fitted, it still fits.
 _MORE = 1.3
@@ -27,6 +27,7 @@ _APART = 2
 # samples, by a larger one: they are far from what fits when they are one sample off.
 _FEW = 32
 _WORTH_OF_FEW, _WORTH_OF_MANY = 8, 16
+_HANDFUL = 4
 # A plan was made with care: past it, only what is much larger is worth the risk of failing.
 _WORTH_PAST_PLAN = 0.8
 # A size is good enough when no larger one could be more than this much larger.
@@ -192,8 +193,8 @@ class SliceSearch:
             return max(0, int(self._needs[near] - each * (near - size)), self._carried(near, size))
         # A lucky step is not believed: no size needs less than a smaller one was seen to need.
         seen = max(need for other, need in self._needs.items() if other <= near)
-        if near < _FEW and size <= _next(near):
-            # The least step is a large one down here: no more is added than it should take.
+        if near < _HANDFUL and size <= _next(near):
+            # One sample more is a large step down here: no more is added than it should take.
             return int(seen + each * (size - near))
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
         return max(int(seen + each * added), self._carried(near, size))

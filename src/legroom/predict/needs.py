@@ -64,7 +64,7 @@ class WalkedNeeds:
     """
 
     def __init__(self, walk: StepWalk, samples: int) -> None:
-        self._script = write_script(walk.graph, walk.held, walk.inputs)
+        self._script = write_script(walk.graph, walk.held, walk.inputs, walk.threads)
         self._held = sum(item.nbytes for item in walk.held)
         self._gradients = walk.gradient_bytes
         self._samples = samples

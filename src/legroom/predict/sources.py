@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -252,10 +251,11 @@ class Prediction:
         Raises:
             LegroomError: If the child could not run them for another reason.
         """
-        from legroom.backends.tensorflow.probe import ProbeChild, inter_op_threads
+        from legroom.backends.tensorflow.probe import ProbeChild
+        from legroom.backends.tensorflow.threads import asked_threads
 
         _, step = self._script("probed")
-        with ProbeChild(threads=inter_op_threads(), limit=budget) as child:
+        with ProbeChild(threads=asked_threads(), limit=budget) as child:
             return child.fits(step, samples)
 
     def _replayed(self, source: str, samples: int) -> Estimate:
@@ -293,9 +293,9 @@ class Prediction:
 
 
 def _margins(source: str) -> tuple[float, float]:
-    from legroom.backends.tensorflow.probe import inter_op_threads
+    from legroom.backends.tensorflow.threads import asked_threads
 
-    return (_MARGINS if inter_op_threads() == 1 else _MARGINS_WITH_THREADS)[source]
+    return (_MARGINS if asked_threads() == 1 else _MARGINS_WITH_THREADS)[source]
 
 
 def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int, ...]:
@@ -306,12 +306,13 @@ def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int
 
 
 def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
-    from legroom.backends.tensorflow.probe import SIZES, ProbeChild, inter_op_threads
+    from legroom.backends.tensorflow.probe import SIZES, ProbeChild
     from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.backends.tensorflow.threads import asked_threads
     from legroom.predict.recording import read_recording
 
     with ProbeChild(
-        threads=inter_op_threads()
+        threads=asked_threads()
     ) as child:  # it imports TensorFlow while the step is traced here
         step = trace_step(model, **asked)
         record = child.record(step)
@@ -319,14 +320,14 @@ def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
 
 
 def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
-    from legroom.backends.tensorflow.probe import inter_op_threads
     from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.backends.tensorflow.threads import executor_threads
     from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
     from legroom.predict.traced import write_script
 
     step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
-    threads = inter_op_threads() or os.cpu_count() or 1
-    return write_script(walk_step(step), step.held, input_sizes(step), threads), step
+    graph = walk_step(step)
+    return write_script(graph, step.held, input_sizes(step), executor_threads()), step
 
 
 def _check_backend() -> None:

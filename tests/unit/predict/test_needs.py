@@ -49,7 +49,7 @@ def walk(gradients):
         )
     ]  # fmt: skip
     inputs = [(((0.0, float(MIB // 2)),), 1.0)]
-    return StepWalk(Graph(nodes, [0], [(2, 0)]), held, inputs, gradients)
+    return StepWalk(Graph(nodes, [0], [(2, 0)]), held, inputs, gradients, 1)
 
 
 def test_what_is_in_use_before_the_step_is_not_counted():

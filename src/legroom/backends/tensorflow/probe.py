@@ -20,22 +20,16 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from legroom.backends.tensorflow.stepgraph import StepGraph
 from legroom.core.errors import LegroomError
 
-__all__ = ["SIZES", "ProbeChild", "ProbeFailed", "inter_op_threads"]
+__all__ = ["SIZES", "ProbeChild", "ProbeFailed"]
 
 # Prime, because a power of two may be some layer's width and would be taken for the batch.
 SIZES = (3, 2)
 _TIMEOUT = 900.0
 _PR_SET_PDEATHSIG = 1
-
-
-def inter_op_threads() -> int:
-    """The inter-op threads of this process, which its probes have as well; 0 for the default."""
-    return int(tf.config.threading.get_inter_op_parallelism_threads())
 
 
 class ProbeFailed(LegroomError):

@@ -11,6 +11,7 @@ from tensorflow.python.framework import function_def_to_graph
 from legroom.backends.tensorflow.repeats import Repeat, spell_out
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
+from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
 from legroom.core.graphs import Graph, Node, Size, StepWalk
@@ -49,7 +50,8 @@ def walk_gradients(model: Any, data: Any) -> StepWalk:
         LegroomError: If it can't be traced apart from the training.
     """
     step = trace_step(model, data=data, samples=TRACED_SIZE, updates=False)
-    return StepWalk(walk_step(step), step.held, input_sizes(step), trainable_bytes(model))
+    graph, held = walk_step(step), step.held
+    return StepWalk(graph, held, input_sizes(step), trainable_bytes(model), executor_threads())
 
 
 def walk_step(step: StepGraph) -> Graph:
