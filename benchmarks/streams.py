@@ -1,14 +1,14 @@
 """Reading by `legroom.stream` over a plain prefetching `tf.data` pipeline over the same files.
 
 Both give shuffled batches ready to be trained on. The plain one is what the guides recommend, with
-a shuffle buffer that takes the same memory. Turns are taken in one process; files are in the
+a shuffle buffer that takes the same memory. Files are in the
 kernel's cache, which is the hard case: a slow disk would hide what reading costs.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 import legroom
+
+from turns import take_turns  # isort: skip
 
 BATCH = 64
 BUDGET = 64 * 2**20
@@ -161,28 +163,18 @@ def passed(dataset: Any) -> float:
 
 
 def main() -> None:
-    kind, rounds = sys.argv[1], int(sys.argv[2])
     makers: dict[str, Callable[[Path], tuple[Any, Any]]] = {
         "arrays": arrays, "records": records, "rows": rows, "images": images,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        plain, ours = makers[kind](Path(folder))
+        plain, ours = makers[sys.argv[1]](Path(folder))
         began = time.perf_counter()
         datasets = [plain(), ours()]
-        times: list[list[float]] = [[], []]
         for dataset in datasets:
             passed(dataset)
         made = time.perf_counter() - began
-        for turn in range(rounds):
-            for which in (0, 1) if turn % 2 else (1, 0):
-                times[which].append(passed(datasets[which]))
-    ratios = [ours / plain for plain, ours in zip(*times, strict=True)]
-    print(
-        json.dumps({
-            "ratio": statistics.median(ratios), "plain_seconds": statistics.median(times[0]),
-            "seconds": statistics.median(times[1]), "first_passes": made,
-        })
-    )  # fmt: skip
+        seen = take_turns(*(functools.partial(passed, dataset) for dataset in datasets))
+    print(json.dumps({**seen, "first_passes": made}))
 
 
 if __name__ == "__main__":
