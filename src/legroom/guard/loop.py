@@ -7,21 +7,21 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import emit
-from legroom.core.graphs import StepWalk
-from legroom.core.traces import LayerCost, StepTrace
 from legroom.guard import wording
+from legroom.guard.backend_step import BackendStep
 from legroom.guard.options import GuardOptions, Start
 from legroom.guard.policy import SliceSearch
 from legroom.guard.recomputing import RecomputeSearch
 from legroom.guard.sampling import sampler
+from legroom.guard.telling import Telling
 from legroom.predict.needs import StepNeeds, WalkedNeeds
 
-__all__ = ["BackendStep", "GuardedStep"]
+__all__ = ["GuardedStep"]
 
 # How far a prediction may be off before anything was measured. Where slices give the same
 # training, starting too small costs a slower first step, starting too large costs an
@@ -41,69 +41,6 @@ _USABLE_IN_ONE_PIECE = 0.5
 _PROGRESS_EVERY = 10.0
 
 
-class BackendStep(Protocol):
-    """What the guard needs of a backend's step."""
-
-    @property
-    def pool(self) -> Any:
-        """The device's memory: its limit, what is in use, the peak."""
-        ...
-
-    def samples(self, data: Any) -> int | None:
-        """The number of samples in a batch."""
-        ...
-
-    def run(self, data: Any, slice_size: int | None) -> Any:
-        """Run a batch in slices, or whole; out of memory means that nothing has happened."""
-        ...
-
-    def rules(self, data: Any) -> Any:
-        """How the slices are put together, what they would change, why they can't be."""
-        ...
-
-    def traces(self, data: Any) -> Sequence[StepTrace]:
-        """What a step on this batch runs."""
-        ...
-
-    def walk(self, data: Any) -> StepWalk | None:
-        """What computes the gradients, as the framework's executor runs it, where that is known."""
-        ...
-
-    @property
-    def compiled(self) -> bool:
-        """Whether a compiler makes one program of the step's ops."""
-        ...
-
-    @property
-    def broken_by_oom(self) -> bool:
-        """Whether nothing can be computed in this process any more once the step has run out."""
-        ...
-
-    def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
-        """What layers keep for their gradients, in order, and whether neighbours form blocks."""
-        ...
-
-    def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
-        """Compute these blocks of layers again from now on, instead of keeping them."""
-        ...
-
-    def is_oom(self, error: BaseException) -> bool:
-        """Whether an error means that memory ran out."""
-        ...
-
-    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
-        """Where it ran out, and how many bytes were asked for."""
-        ...
-
-    def layer(self, op: str) -> str:
-        """The layer that an op belongs to."""
-        ...
-
-    def recover(self) -> None:
-        """Free what a failed step left behind."""
-        ...
-
-
 class GuardedStep:
     """Runs a backend's step so that running out of memory costs a retry.
 
@@ -116,9 +53,8 @@ class GuardedStep:
     def __init__(self, step: BackendStep, options: GuardOptions, subject: str = "batch") -> None:
         self._step = step
         self._options = options
-        self._subject = subject
+        self._tell = Telling(subject)
         self._search = SliceSearch(fixed=options.slice_size)
-        self._budget: int | None = None
         self._needs: Callable[[int], int] | None = None
         self._tensors: StepNeeds | None = None
         self._recompute_search = RecomputeSearch(step)
@@ -131,14 +67,13 @@ class GuardedStep:
         self._largest = 0
         self._unreported = 0
         self._reported_at = time.monotonic()
-        self._noted: set[str] = set()
         # Called once, with the first batch, its samples and the budget, before it is run.
         self.on_first_batch: Callable[[Any, int, int | None], None] | None = None
 
     @property
     def budget_bytes(self) -> int | None:
         """What the step may use, once it ran."""
-        return self._budget
+        return self._tell.budget_bytes
 
     @property
     def needs(self) -> Callable[[int], int] | None:
@@ -176,12 +111,12 @@ class GuardedStep:
             self._peak = max(self._peak, peak or 0)
             emit(
                 "progress",
-                samples_seen=self._unreported if self._subject == "batch" else 0,
+                samples_seen=self._unreported if self._tell.subject == "batch" else 0,
                 samples_lost=0,
                 peak_bytes=self._peak or None,
                 predicted_bytes=self._predicted,
-                batch_size=(self._largest or None) if self._subject == "batch" else None,
-                budget_bytes=self._budget,
+                batch_size=(self._largest or None) if self._tell.subject == "batch" else None,
+                budget_bytes=self._tell.budget_bytes,
             )
         self._unreported = 0
         self._reported_at = time.monotonic()
@@ -201,7 +136,7 @@ class GuardedStep:
         if self.on_first_batch is not None:
             told, self.on_first_batch = self.on_first_batch, None
             self._free(self._step.pool.in_use_bytes())
-            told(data, samples, self._budget)
+            told(data, samples, self._tell.budget_bytes)
         while True:
             in_use = self._step.pool.in_use_bytes()
             free = self._free(in_use)
@@ -234,8 +169,9 @@ class GuardedStep:
                     need = None if peak is None else peak - in_use
                     stayed = max(0, (self._step.pool.in_use_bytes() or 0) - in_use)
                     self._measured[size] = self._measured.get(size, 0) + 1
-                    self._tell_measured(samples, size, in_use, need)
-                    if self._needs is not None and self._subject == "batch":
+                    predicted = None if self._needs is None else self._needs(size)
+                    self._tell.measured(samples, size, in_use, need, predicted)
+                    if self._needs is not None and self._tell.subject == "batch":
                         self._predicted = (in_use or 0) + self._needs(size)
                 self._search.succeeded(size, free, need, stayed)
                 if size >= samples and self._search.settled(samples, size):
@@ -248,10 +184,10 @@ class GuardedStep:
     def status(self) -> str | None:
         """A word on the last batch's memory, without asking the device; None without a limit."""
         peak = sampler.peak_bytes
-        if self._budget is None or peak is None or not self._current:
+        if self._tell.budget_bytes is None or peak is None or not self._current:
             return None
         samples, size = next(reversed(self._current.items()))
-        return wording.status(peak, self._budget, -(-samples // size))
+        return wording.status(peak, self._tell.budget_bytes, -(-samples // size))
 
     def _run_unsliceable(self, data: Any) -> Any:
         try:
@@ -260,7 +196,7 @@ class GuardedStep:
             if not self._step.is_oom(error):
                 raise
             place, needed = self._step.describe(error)
-        raise self._cannot_slice(None, "its arguments share no first axis", place, needed)
+        raise self._tell.cannot_slice(None, "its arguments share no first axis", place, needed)
 
     def _choose(self, data: Any, samples: int, free: int | None) -> int:
         """The slice size for this batch; says so when it changes."""
@@ -272,83 +208,31 @@ class GuardedStep:
         before = self._current.get(samples)
         self._current[samples] = size
         if size < samples and size != before:
-            reason = "planned" if before is None else "grow" if size > before else "shrink"
             if self._options.slice_size is not None:
-                reason = "fixed"
-            # After an OOM the line was said with it; a plan of the user's own needs none.
-            text = ""
-            if reason == "planned":
+                self._tell.plan(samples, size, "fixed")  # the user's own, who needs no word of it
+            else:
                 need = None if self._needs is None else self._needs(samples)
                 # As it was reckoned with: a prediction and what it may be off by.
                 need = None if need is None else int(need * self._search.doubt)
-                text = wording.planned(self._subject, samples, size, need, free)
-            elif (
-                reason == "grow"
-                and before is not None
-                and -(-samples // size) < -(-samples // before)
-            ):
-                text = wording.grown(self._subject, samples, size)
-            elif reason == "shrink":
-                text = wording.shrunk(self._subject, samples, size, free)
-            self._tell_plan(samples, size, reason, text)
+                self._tell.changed(samples, size, before, need, free)
         elif size >= samples and before is not None and before < samples:
-            text = wording.grown(self._subject, samples, size)
-            self._tell_plan(samples, size, "grow", text)
+            self._tell.changed(samples, size, before, None, free)
         return size
-
-    def _tell_measured(self, samples: int, size: int, in_use: int | None, need: int | None) -> None:
-        # Not batch_size: what was measured may have been an evaluation's.
-        emit(
-            "measured",
-            subject=self._subject,
-            samples=samples,
-            slice_size=size,
-            before_bytes=in_use,
-            need_bytes=need,
-            predicted_bytes=None if self._needs is None else int(self._needs(size)),
-        )
 
     def _begin(self, start: Start, samples: int) -> None:
         """Begin as a plan says, unless there is less memory than it needs."""
         self._start = None
-        if self._budget is not None and start.peak_bytes > self._budget:
-            self._note(wording.plan_too_large(start.peak_bytes, self._budget))
+        if self._tell.budget_bytes is not None and start.peak_bytes > self._tell.budget_bytes:
+            self._tell.note(wording.plan_too_large(start.peak_bytes, self._tell.budget_bytes))
             return
         if samples != start.batch_size:
-            self._note(wording.plan_for_others(start.batch_size, samples))
+            self._tell.note(wording.plan_for_others(start.batch_size, samples))
         self._search.start = start.slice_size
         if start.recompute:
             self._step.recompute(start.recompute)
             self._recompute_search.begin_with(start.recompute)
             size = min(start.slice_size, samples)
-            self._tell_recompute(samples, size, start.recompute, "planned")
-
-    def _tell_plan(self, samples: int, size: int, reason: str, text: str) -> None:
-        emit(
-            "plan",
-            text,
-            subject=self._subject,
-            batch_size=samples,
-            slice_size=size,
-            slices=-(-samples // size),
-            reason=reason,
-            budget_bytes=self._budget,
-        )
-
-    def _tell_recompute(
-        self, samples: int, size: int, blocks: Sequence[Sequence[str]], reason: str
-    ) -> None:
-        emit(
-            "plan",
-            wording.recomputing(self._subject, samples, size, blocks),
-            subject=self._subject,
-            batch_size=samples,
-            slice_size=size,
-            slices=-(-samples // size),
-            recompute=[list(block) for block in blocks],
-            reason=reason,
-            budget_bytes=self._budget,
-        )
+            self._tell.recompute(samples, size, start.recompute, "planned")
 
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
@@ -387,28 +271,23 @@ class GuardedStep:
         self._search = SliceSearch()
         self._needs = None
         self._measured.clear()
-        self._tell_recompute(samples, samples, blocks, "recompute")
+        self._tell.recompute(samples, samples, blocks, "recompute")
         return True
 
     def _may_slice(self, data: Any) -> bool:
         """Whether slicing is possible and allowed; says once what it changes."""
         rules = self._step.rules(data)
         if rules.refusal is not None:
-            self._note(wording.whole_because(self._subject, rules.refusal))
+            self._tell.note(wording.whole_because(self._tell.subject, rules.refusal))
             return False
         if rules.coupled:
             if self._options.exact:
-                self._note(wording.exact_refuses(self._subject, rules.coupled))
+                self._tell.note(wording.exact_refuses(self._tell.subject, rules.coupled))
                 return False
-            self._note(wording.slices_change(rules.coupled), layers=list(rules.coupled))
+            self._tell.note(wording.slices_change(rules.coupled), layers=list(rules.coupled))
         if rules.unverified is not None:
-            self._note(wording.unverified(self._subject, rules.unverified))
+            self._tell.note(wording.unverified(self._tell.subject, rules.unverified))
         return True
-
-    def _note(self, text: str, **data: Any) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
-            emit("note", text, **data)
 
     def _answer(
         self,
@@ -434,7 +313,7 @@ class GuardedStep:
         }
         if self._options.slice_size is not None:
             emit("oom", wording.ran_out(place, needed), **event)
-            raise self._does_not_fit(data, size, in_use, fixed=True)
+            raise self._does_not_fit(data, size, in_use)
         if size <= 1:
             emit("oom", wording.ran_out(place, needed), **event)
             raise self._does_not_fit(data, 1, in_use)
@@ -444,62 +323,39 @@ class GuardedStep:
         rules = self._step.rules(data)
         if rules.refusal is not None or (rules.coupled and self._options.exact):
             if self._recompute(data, samples, None):
-                text = wording.repeated_leaner(self._subject, place, needed, samples)
+                text = wording.repeated_leaner(self._tell.subject, place, needed, samples)
                 emit("oom", text, **event)
                 return
             emit("oom", wording.ran_out(place, needed), **event)
             reason = rules.refusal or wording.coupling(rules.coupled)
-            raise self._cannot_slice(samples, reason, place, needed, exact=rules.refusal is None)
+            raise self._tell.cannot_slice(
+                samples, reason, place, needed, exact=rules.refusal is None
+            )
         chosen = self._search.propose(samples, self._free(in_use))
         self._current[samples] = chosen
-        emit("oom", wording.repeated(self._subject, place, needed, samples, chosen), **event)
-        self._tell_plan(samples, chosen, "oom", "")
+        emit("oom", wording.repeated(self._tell.subject, place, needed, samples, chosen), **event)
+        self._tell.plan(samples, chosen, "oom")
 
-    def _does_not_fit(
-        self, data: Any, size: int, in_use: int | None, *, fixed: bool = False
-    ) -> CannotFit:
+    def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:
         tensors = self._tensors
         if tensors is None and (traces := self._step.traces(data)):
             tensors = StepNeeds(traces, self._step.samples(data) or 1)
-        needs = self._needs or tensors
-        text = wording.cannot_fit(
-            size=size,
-            fixed=fixed,
-            need=None if needs is None else needs(size),
-            in_use=in_use,
-            budget=self._budget,
-            tensors=[
-                (self._step.layer(op), bytes_)
-                for op, bytes_ in (() if tensors is None else tensors.peak(size).tensors)
-            ],
+        held = () if tensors is None else tensors.peak(size).tensors
+        return self._tell.cannot_fit(
+            size,
+            in_use,
+            self._needs or tensors,
+            [(self._step.layer(op), nbytes) for op, nbytes in held],
+            fixed=self._options.slice_size is not None,
         )
-        emit("cannot_fit", data_text=text, slice_size=size, budget_bytes=self._budget)
-        return CannotFit(
-            text,
-            needed_bytes=None if needs is None else needs(size) + (in_use or 0),
-            budget_bytes=self._budget,
-        )
-
-    def _cannot_slice(
-        self,
-        samples: int | None,
-        reason: str,
-        place: str | None,
-        needed: int | None,
-        *,
-        exact: bool = False,
-    ) -> CannotFit:
-        text = wording.cannot_slice(samples, reason, place, needed, exact=exact)
-        emit("cannot_fit", data_text=text, budget_bytes=self._budget)
-        return CannotFit(text, budget_bytes=self._budget)
 
     def _free(self, in_use: int | None) -> int | None:
         """The bytes that are free for a step; None where nobody knows."""
-        if self._budget is None:
-            self._budget = self._read_budget(in_use)
-        if self._budget is None:
+        if self._tell.budget_bytes is None:
+            self._tell.budget_bytes = self._read_budget(in_use)
+        if self._tell.budget_bytes is None:
             return None
-        return max(0, self._budget - (in_use or 0))
+        return max(0, self._tell.budget_bytes - (in_use or 0))
 
     def _free_after_failure(self) -> int | None:
         self._step.recover()
