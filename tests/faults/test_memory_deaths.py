@@ -71,6 +71,32 @@ class Takes(keras.callbacks.Callback):
 
 history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, callbacks=[Takes()])
 """
+# The same in the middle of a step, where no plan could have known it.
+TAKES_INSIDE = """
+import tensorflow as tf
+
+taken = []
+
+def take(values):
+    if model.optimizer.iterations > 0 and not os.path.exists("taken"):
+        open("taken", "w").close()
+        while True:
+            try:
+                taken.append(tf.zeros([2**20]))
+            except tf.errors.ResourceExhaustedError:
+                break
+    return values
+
+class Takes(layers.Layer):
+    def call(self, values):
+        seen = tf.grad_pass_through(lambda v: tf.numpy_function(take, [v], v.dtype))(values)
+        seen.set_shape(values.shape)
+        return seen
+
+model = keras.Sequential([*model.layers[:1], Takes(), *model.layers[1:]])
+model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", jit_compile=False)
+history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+"""
 
 
 def write(folder: Path, end: str, *, size: int = 24, jit: bool = False) -> None:
@@ -128,6 +154,18 @@ def test_a_script_that_loads_too_much_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_onednn_crashes_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, TAKES_INSIDE, size=24)
+    report, out, said = run(
+        tmp_path, "--memory", "300MiB", "--keep-onednn", "--snapshot-every", "0"
+    )
+    assert "it ended by SIGSEGV when all of the device's memory was in use" in said, said[-2000:]
+    assert "or more are left out" in said
+    assert (report.restarts, report.samples_seen, report.samples_lost) == (1, 1024, 0)
+    close(plain(tmp_path), out)
+
+
+@pytest.mark.long
 def test_onednn_below_the_peak_finishes(tmp_path: Path) -> None:
     """With oneDNN running out ends the process by SIGSEGV; planned, it does not come to that."""
     write(tmp_path, TRAINS, size=64)
@@ -141,5 +179,6 @@ def test_a_compiled_step_runs_out_and_the_run_goes_on(tmp_path: Path) -> None:
     report, out, said = run(tmp_path, "--memory", "210MiB", "--snapshot-every", "0")
     assert report.restarts >= 1, said[-2000:]
     assert "a compiled step ran out" in said
+    assert "or more are left out" in said
     assert report.samples_seen == 1024
     close(plain(tmp_path), out)

@@ -83,6 +83,7 @@ class GuardedStep:
     def bar(self, size: int) -> None:
         """Never use slices of this size, or larger ones: they ended a process before."""
         self._search.failed(size, None)
+        self._tell.barred = size
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""

@@ -25,6 +25,9 @@ _TELL_EVERY = 0.5
 # logarithm.
 _SHARE = 1000
 _IDLE_AFTER = 60.0
+# TensorFlow waits for memory for ten seconds before it gives up, and giving up may end the process:
+# a step that hangs like this, with so little left, is told while it can be.
+_HANGS_AFTER, _FULL, _TELL_HANGING_EVERY = 2.0, 0.95, 3.0
 
 
 def seconds_between(elapsed: float) -> float:
@@ -110,7 +113,10 @@ class Sampler:
                 steps, worked = self.steps, now
             elif now - worked > _IDLE_AFTER:
                 return
-            if now - told >= seconds_between(now - began):
+            pause = seconds_between(now - began)
+            if now - worked > _HANGS_AFTER and looked.is_full():
+                pause = min(pause, _TELL_HANGING_EVERY)
+            if now - told >= pause:
                 told = now
                 self._emit(looked)
 
@@ -125,6 +131,7 @@ class _Looked:
         from legroom.machine.process import ResidentMemory
 
         self._pool = pool
+        self._limit: int = pool.limit_bytes() or 0
         self._resident: Callable[[], int] = ResidentMemory()
         self._device: int | None = None
         self._host = 0
@@ -138,10 +145,15 @@ class _Looked:
             self.peak = max(self.peak, in_use, self._pool.peak_bytes() or 0)
         self._host = max(self._host, self._resident())
 
+    def is_full(self) -> bool:
+        """Whether next to nothing was left of the device's memory."""
+        return bool(self._limit) and (self._device or 0) >= _FULL * self._limit
+
     def take(self) -> dict[str, Any]:
         """What was the most, and begin anew."""
         seen = {
             "device_bytes": self._device,
+            "full": self.is_full(),
             "peak_bytes": self.peak or None,
             "host_bytes": self._host or None,
         }

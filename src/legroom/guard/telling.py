@@ -20,11 +20,13 @@ class Telling:
 
     Attributes:
         budget_bytes: What the step may use, once that is known.
+        barred: The size from which on slices ended a process before; None if none did.
     """
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.budget_bytes: int | None = None
+        self.barred: int | None = None
         self._noted: set[str] = set()
 
     def note(self, text: str, **data: Any) -> None:
@@ -60,7 +62,10 @@ class Telling:
             free: The bytes that were free.
         """
         if before is None:
-            text = wording.planned(self.subject, samples, size, need, free)
+            if self.barred is None:
+                text = wording.planned(self.subject, samples, size, need, free)
+            else:
+                text = wording.planned_below(self.subject, samples, size, self.barred)
             self.plan(samples, size, "planned", text)
         elif size < before:
             self.plan(samples, size, "shrink", wording.shrunk(self.subject, samples, size, free))

@@ -20,6 +20,7 @@ __all__ = [
     "plan_for_others",
     "plan_too_large",
     "planned",
+    "planned_below",
     "ran_out",
     "recomputing",
     "repeated",
@@ -64,6 +65,14 @@ def planned(subject: str, samples: int, size: int, need: int | None, free: int |
     if need is not None and free is not None:
         why = f": whole it may need up to {format_bytes(need)}, and {format_bytes(free)} are free"
     return f"{subject} {samples} starts as {slices_of(samples, size)}{why}"
+
+
+def planned_below(subject: str, samples: int, size: int, barred: int) -> str:
+    """The line before the first batch, where an earlier process of the run died."""
+    return (
+        f"{subject} {samples} starts as {slices_of(samples, size)}: slices of {barred} or more are "
+        "left out, since memory ended the process before"
+    )
 
 
 def grown(subject: str, samples: int, size: int) -> str:

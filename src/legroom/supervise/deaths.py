@@ -2,8 +2,9 @@
 
 Memory often runs out with no exception: the kernel kills, oneDNN's allocator returns nothing and
 is used all the same, XLA aborts on a failed check. A death counts as memory's when something says
-so: the kernel's own count, the last lines of stderr, or a step that had been tried for the first
-time with a slice that memory may well have been too small for.
+so: the kernel's own count, the last lines of stderr, a device whose memory was all in use, or a
+step that had been tried for the first time with a slice that memory may well have been too small
+for.
 """
 
 from __future__ import annotations
@@ -94,6 +95,10 @@ def read_death(
     if broken is not None:
         why = "a compiled step ran out, which breaks TensorFlow's memory on a CPU"
         return dataclasses.replace(death, memory=True, slice_size=broken, why=why)
+    filled = _filled(events)
+    if attempt is not None and filled is not None:
+        why = f"it ended by {name} when all of the device's memory was in use ({filled})"
+        return dataclasses.replace(death, memory=True, why=why)
     if attempt is None or not is_open:
         return death
     need, free = attempt.data.get("need_bytes"), attempt.data.get("free_bytes")
@@ -174,6 +179,14 @@ def _last_attempt(events: Sequence[Event]) -> tuple[Event | None, bool]:
         if event.name == "attempt_passed":
             return event, False
     return None, False
+
+
+def _filled(events: Sequence[Event]) -> str | None:
+    """How much was in use at the last look, where that was next to all there is."""
+    last = next((event for event in reversed(events) if event.name == "memory"), None)
+    if last is None or not last.data.get("full"):
+        return None
+    return format_bytes(last.data["device_bytes"])
 
 
 def _broken_at(events: Sequence[Event]) -> int | None:

@@ -95,3 +95,21 @@ def test_a_run_of_days_tells_a_few_thousand_samples() -> None:
         elapsed += seconds_between(elapsed)
         count += 1
     assert 5000 < count < 10_000
+
+
+def test_a_step_that_hangs_with_nothing_left_is_told_late_in_a_run_too(monkeypatch) -> None:
+    monkeypatch.setattr("legroom.guard.sampling._HANGS_AFTER", 0.2)
+    monkeypatch.setattr("legroom.guard.sampling._TELL_HANGING_EVERY", 0.2)
+    told: list[Event] = []
+    sampler, pool = Sampler(), Pool()
+    sampler._began = time.monotonic() - 7 * 86_400
+    with listening(told.append):
+        sampler.begin(pool)
+        pool.wait_until_seen()
+        time.sleep(0.6)
+        assert [event.data["full"] for event in told if event.name == "memory"] == [False]
+        pool.now = 97
+        time.sleep(0.6)
+        pool.wait_until_seen()
+        sampler.end()
+    assert [event.data["full"] for event in told if event.name == "memory"][1:3] == [True, True]

@@ -18,6 +18,8 @@ def attempt(size: int, *, passed: bool = False, training: int = 0, **memory: int
 TIGHT = {"need_bytes": 200, "free_bytes": 250}
 ROOMY = {"need_bytes": 200, "free_bytes": 4000}
 BROKEN = Event("oom", data={"slice_size": 64, "broken": True})
+FILLED = Event("memory", data={"device_bytes": 990, "full": True})
+EASED = Event("memory", data={"device_bytes": 500, "full": False})
 CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: OOM when allocating"
 
 
@@ -38,6 +40,10 @@ CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: 
         (-signal.SIGABRT, [attempt(8)], 0, "", False),
         (-signal.SIGABRT, [attempt(64, passed=True), BROKEN], 0, "", True),
         (-signal.SIGABRT, [attempt(64, passed=True), Event("oom")], 0, "", False),
+        (-signal.SIGSEGV, [attempt(64, passed=True), EASED, FILLED], 0, "", True),
+        (-signal.SIGSEGV, [attempt(64, passed=True), FILLED, EASED], 0, "", False),
+        (-signal.SIGSEGV, [FILLED], 0, "", False),  # no step of ours
+        (-signal.SIGKILL, [attempt(64, passed=True), FILLED], 0, "", False),
         (-signal.SIGABRT, [], 0, "terminate called after throwing 'std::bad_alloc'", True),
         (-signal.SIGABRT, [], 0, "free(): invalid pointer", False),
     ],
