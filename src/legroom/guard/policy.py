@@ -96,7 +96,12 @@ class SliceSearch:
             chosen = max(1, barred // 2)
         else:
             chosen = (proven + barred) // 2
-        return max(1, min(chosen if chosen == proven else _even(chosen, samples, proven), limit))
+        if chosen != proven:
+            # By a prediction alone, slices of the same number are as good and the surer the
+            # smaller they are; what is measured then tells how much larger they may be.
+            untried = expected is not None and not self._fitted and not self._failed
+            chosen = _even(chosen, samples, proven, 0.5 if untried else 0.9)
+        return max(1, min(chosen, limit))
 
     def succeeded(self, size: int, free: int | None, need: int | None, stayed: int = 0) -> None:
         """A step with slices of this size went through.
@@ -230,8 +235,8 @@ def _next(size: int) -> int:
     return size + max(1, size // (_WORTH_OF_FEW if size < _FEW else _WORTH_OF_MANY))
 
 
-def _even(size: int, samples: int, proven: int) -> int:
-    """A slightly smaller size that divides the batch more evenly, where there is one."""
+def _even(size: int, samples: int, proven: int, least: float) -> int:
+    """A size that divides the batch more evenly, if it is not smaller than a part of this one."""
     count = -(-samples // size)
     even = -(-samples // count)
-    return even if even >= 0.9 * size and even > proven else size
+    return even if even >= least * size and even > proven else size

@@ -105,7 +105,8 @@ def test_a_size_fixed_by_hand_stays():
 
 def test_a_prediction_that_does_not_grow_with_the_slice_is_taken_in_proportion():
     search = SliceSearch(predict=lambda size: 700, doubt=1.9)
-    assert search.propose(192, free=1000) == 144  # not 1, which would need as much
+    # 144, and not 1, which would need as much; two slices, so two of 96.
+    assert search.propose(192, free=1000) == 96
 
 
 def test_past_a_plan_only_what_is_much_larger_is_tried():
