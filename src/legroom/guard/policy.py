@@ -97,10 +97,11 @@ class SliceSearch:
         else:
             chosen = (proven + barred) // 2
         if chosen != proven:
-            # By a prediction alone, slices of the same number are as good and the surer the
-            # smaller they are; what is measured then tells how much larger they may be.
-            untried = expected is not None and not self._fitted and not self._failed
-            chosen = _even(chosen, samples, proven, 0.5 if untried else 0.9)
+            # Where fewer slices are to be tried than were seen to fit, even ones are as good as
+            # larger ones, and surer; what is measured then tells how much larger they may be.
+            fewer = proven == 0 or -(-samples // chosen) < -(-samples // proven)
+            trusting = expected is not None and not self._failed
+            chosen = _even(chosen, samples, proven, 0.5 if fewer and trusting else 0.9)
         return max(1, min(chosen, limit))
 
     def succeeded(self, size: int, free: int | None, need: int | None, stayed: int = 0) -> None:

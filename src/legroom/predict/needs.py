@@ -71,7 +71,12 @@ class WalkedNeeds:
         self._needs: dict[int, int] = {}
 
     def __call__(self, samples: int) -> int:
-        """The bytes needed with slices of this size; of the batch's size, whole."""
+        """The bytes needed with slices of this size; of the batch's size, whole.
+
+        Sizes past the batch's tell how the need of slices grows.
+        """
+        if samples >= self._samples:
+            return self._need(samples)
         # Pieces fit into each other at one size and not at the next, so the model of the allocator
         # goes up and down; but no size needs more than one that is larger.
         larger = min(samples + samples // 8, self._samples)
@@ -85,7 +90,7 @@ class WalkedNeeds:
                 if not isinstance(entry, int)
             )
             need = smallest_pool(self._script, samples) - self._held - batch
-            if samples < self._samples:
+            if samples != self._samples:
                 # A slice is cut out of the batch, and gradients are added up in a copy of them.
                 need += batch + self._gradients
             self._needs[samples] = max(0, need)

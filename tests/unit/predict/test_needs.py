@@ -61,3 +61,9 @@ def test_slices_take_their_part_of_the_batch_and_a_sum_of_gradients():
     assert summed(50) - plain(50) == 8 * MIB
     assert (50 + 25) * MIB <= plain(50) <= 1.5 * (50 + 25) * MIB
     assert summed(100) == plain(100)
+
+
+def test_past_the_batch_it_grows_as_slices_do():
+    needs = WalkedNeeds(walk(0), 100)
+    assert 1.8 * needs(50) <= needs(99) <= needs(101) <= needs(200)
+    assert needs(400) >= 7 * needs(50)
