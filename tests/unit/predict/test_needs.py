@@ -65,5 +65,5 @@ def test_slices_take_their_part_of_the_batch_and_a_sum_of_gradients():
 
 def test_past_the_batch_it_grows_as_slices_do():
     needs = WalkedNeeds(walk(0), 100)
-    assert 1.8 * needs(50) <= needs(99) <= needs(101) <= needs(200)
+    assert needs(200) >= 3.5 * needs(50)
     assert needs(400) >= 7 * needs(50)
