@@ -23,6 +23,8 @@ _MORE = 1.3
 _SAME = 1.1
 # Two sizes have to be so far apart to tell what a sample costs.
 _APART = 2
+# What was measured at a size says something of sizes up to so many times as large.
+_FAR = 4
 # A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
 # samples, by a larger one: they are far from what fits when they are one sample off.
 _FEW = 32
@@ -169,7 +171,7 @@ class SliceSearch:
             return None
         if self._needs:
             free = int(free * self.usable)
-            limit = limit if self.alike else min(limit, _APART * max(self._needs))
+            limit = min(limit, (_FAR if self.alike else _APART) * max(self._needs))
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
