@@ -163,6 +163,10 @@ def _buffers(stages: list[Stage], number: int, place: str) -> list[Finding]:
         text = f"Up to {each} are made at once, by parallel calls."
         fix = "Fewer num_parallel_calls; as many as there are cores are enough."
         return _if_worth("LR205", text, size, where, fix)
+    if stage.kind == "interleave":
+        text = f"Up to {each} wait, of all inputs that are open at once or come next."
+        fix = "A smaller cycle_length, or block_length; or interleave before what makes them large."
+        return _if_worth("LR205", text, size, where, fix)
     return []
 
 

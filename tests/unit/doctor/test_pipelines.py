@@ -34,6 +34,7 @@ def ids(stages: list[Stage]) -> dict[str, int]:
         ([Stage("files", KB), Stage("cache", 40 * KB, 1000, to_file=True)], {}),
         ([Stage("files", KB), Stage("prefetch", MB, 100)], {"LR204": 100 * MB}),
         ([Stage("files", KB), Stage("map", MB, 64)], {"LR205": 64 * MB}),
+        ([Stage("files", KB), Stage("interleave", MB, 48)], {"LR205": 48 * MB}),
         ([Stage("files", KB), Stage("batch", 32 * KB), Stage("batch", MB)], {"LR206": 3 * MB}),
         ([Stage("files", KB), Stage("batch", KB), Stage("unbatch", KB), Stage("batch", KB)], {}),
         ([Stage("map", KB, random=True), Stage("cache", KB, 5)], {"LR207": 5 * KB}),
