@@ -44,6 +44,16 @@ def mapped() -> tf.data.Dataset:
     return rows(4000).batch(32).map(lambda x: x + 1.0, num_parallel_calls=64)
 
 
+def interleaved() -> tf.data.Dataset:
+    def file(number: Any) -> Any:
+        # Not ones: a constant would be there once more for each file.
+        return tf.data.Dataset.range(100).map(lambda k: tf.random.uniform((10 * WIDTH,)))
+
+    return tf.data.Dataset.range(100).interleave(
+        file, cycle_length=16, block_length=2, num_parallel_calls=4
+    )
+
+
 def arrays() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(ARRAY).batch(32)
 
@@ -105,6 +115,7 @@ RULES: dict[str, tuple[str, Callable[[], Any]]] = {
     "LR203": ("whole", cached),
     "LR204": ("buffer", prefetched),
     "LR205": ("buffer", mapped),
+    "LR205 of files": ("buffer", interleaved),
     "LR201": ("whole", arrays),
     "LR206": ("first", batched_twice),
     "LR207": ("whole", augmented_then_cached),

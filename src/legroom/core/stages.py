@@ -14,8 +14,9 @@ class Stage(Record):
     """One stage of an input pipeline.
 
     Attributes:
-        kind: ``"arrays"``, ``"files"``, ``"generator"``, ``"map"``, ``"shuffle"``, ``"cache"``,
-            ``"prefetch"``, ``"batch"``, ``"unbatch"``, ``"queue"`` or ``"other"``.
+        kind: ``"arrays"``, ``"files"``, ``"generator"``, ``"map"``, ``"interleave"``,
+            ``"shuffle"``, ``"cache"``, ``"prefetch"``, ``"batch"``, ``"unbatch"``, ``"queue"`` or
+            ``"other"``.
         element_bytes: What one element that it hands on weighs.
         elements: How many elements it holds at once; 0 for one that holds none, None if unknown.
         held_bytes: What it holds, where that is not elements of it (whole arrays).

@@ -19,6 +19,7 @@ __all__ = ["Holders"]
 _SHARE = 0.2  # of the growth: who takes in less is not the cause
 _NAMED = 8  # containers that are looked for by name, of which
 _MOST = 3  # are said
+_SILENT = ("data set", "iterator", "gradient tape")
 
 
 class Holders:
@@ -95,12 +96,16 @@ class Holders:
             if held.bytes and (kinds or held.bytes / iterations >= _SHARE * seen.slope)
         ]
         # What does not tell how much it holds is suspected where nothing else is.
-        silent = [(identity, held) for identity, held in grown if not held.bytes]
+        silent = [
+            (identity, held) for identity, held in grown if not held.bytes or held.kind in _SILENT
+        ]
         found = []
         for identity, held in heavy[:_NAMED] or silent[:_NAMED]:
             line_of = None if self.signs is None else self.signs.lines.line_of
             name, made = name_of_holder(identity, frames, line_of)
-            found.append(holder_finding(seen, _keeping(held, name, made, iterations)))
+            # One that has neither a name nor a line is no help; and another may have its address.
+            if made or not name.startswith("a "):
+                found.append(holder_finding(seen, _keeping(held, name, made, iterations)))
         return _named_best(found)[:_MOST]
 
     def _roots(

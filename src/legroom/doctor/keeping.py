@@ -33,6 +33,8 @@ _CURES = {
     "data set": (
         "LR105", "Make it once, before the loop, or let go of it: it holds its arrays and its "
         "cache."),
+    "iterator": (
+        "LR105", "Let go of it once it is read: it holds its shuffle and prefetch buffers."),
 }  # fmt: skip
 
 

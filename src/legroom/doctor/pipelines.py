@@ -94,15 +94,8 @@ def check_arrays(data: Any, place: str = "") -> list[Finding]:
             f"fit copies {format_bytes(total)} of arrays: TensorFlow's own copy, and one on the "
             f"way to it, beside yours. That is {format_bytes(_COPIES * total)} more at its peak."
         )
-        fix = _NO_COPY
-        found.append(_warn("LR201", text, _COPIES * total, _at(place, "arrays"), fix))
-    if total >= _LARGE:
-        text = f"{format_bytes(total)} of data are held in memory as a whole."
-        fix = (
-            'Save it once with np.save; legroom.stream(("x.npy", "y.npy"), batch_size=…) reads '
-            "what is needed when it is needed."
-        )
-        found.append(_warn("LR212", text, total, _at(place, "arrays"), fix))
+        found.append(_warn("LR201", text, _COPIES * total, _at(place, "arrays"), _NO_COPY))
+    found += _loaded(total, _at(place, "arrays"))
     for array in arrays:
         if array.nbytes < _WORTH:
             continue
@@ -122,6 +115,18 @@ def check_arrays(data: Any, place: str = "") -> list[Finding]:
     return ranked(found)
 
 
+def _loaded(size: int, where: str) -> list[Finding]:
+    """A data set that is held as a whole, where files could be read."""
+    if size < _LARGE:
+        return []
+    text = f"{format_bytes(size)} of data are held in memory as a whole."
+    fix = (
+        'Save it once with np.save; legroom.stream(("x.npy", "y.npy"), batch_size=…) reads '
+        "what is needed when it is needed."
+    )
+    return [_warn("LR212", text, size, where, fix)]
+
+
 def _buffers(stages: list[Stage], number: int, place: str) -> list[Finding]:
     stage = stages[number]
     size, count = stage.bytes, stage.elements or 0
@@ -132,8 +137,10 @@ def _buffers(stages: list[Stage], number: int, place: str) -> list[Finding]:
             f"{format_bytes(size)} of arrays are copied into the pipeline, and another copy stays "
             "where they came through; a third is there for a moment when reading begins."
         )
-        fix = _NO_COPY
-        return _if_worth("LR201", text, _COPIES * size, where, fix)
+        return [
+            *_if_worth("LR201", text, _COPIES * size, where, _NO_COPY),
+            *_loaded(size, where),
+        ]
     if stage.kind == "shuffle":
         text = f"The shuffle buffer holds {each}."
         fix = "Shuffle what is small (file names, indices) before it is read, or a smaller buffer."
@@ -155,6 +162,10 @@ def _buffers(stages: list[Stage], number: int, place: str) -> list[Finding]:
     if stage.kind == "map" and size:
         text = f"Up to {each} are made at once, by parallel calls."
         fix = "Fewer num_parallel_calls; as many as there are cores are enough."
+        return _if_worth("LR205", text, size, where, fix)
+    if stage.kind == "interleave":
+        text = f"Up to {each} wait, of all inputs that are open at once or come next."
+        fix = "A smaller cycle_length, or block_length; or interleave before what makes them large."
         return _if_worth("LR205", text, size, where, fix)
     return []
 

@@ -151,6 +151,17 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}", inner
     elif isinstance(value, types.MethodType):
         yield ".__self__", value.__self__
+    elif isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+    elif isinstance(value, types.GeneratorType):
+        if value.gi_frame is not None:
+            yield from ((f"'s {name}", inner) for name, inner in _named(value.gi_frame.f_locals))
+    elif isinstance(value, BaseException):
+        yield ".args", value.args
+        for frame in _failed_frames(value):
+            yield from (
+                (f".__traceback__'s {name}", inner) for name, inner in _named(frame.f_locals)
+            )
     elif isinstance(value, _REMEMBERING):
         for inner in gc.get_referents(value):
             yield "()'s cache", inner
@@ -159,3 +170,17 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f".{name}", inner) for name, inner in _named(vars(value)))
     elif is_users_type(type(value)):
         yield from ((f".{name}", inner) for name, inner in _named(getattr(value, "__dict__", {})))
+
+
+def _failed_frames(error: BaseException) -> Iterator[types.FrameType]:
+    """The frames that an error holds, but for those that are running: these hold themselves."""
+    running = set()
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        running.add(frame)
+        frame = frame.f_back
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame not in running:
+            yield trace.tb_frame
+        trace = trace.tb_next

@@ -22,6 +22,10 @@ def ids(stages: list[Stage]) -> dict[str, int]:
     [
         ([Stage("arrays", KB, 0, held_bytes=100 * MB)], {"LR201": 200 * MB}),
         (
+            [Stage("arrays", KB, 0, held_bytes=1000 * MB)],
+            {"LR201": 2000 * MB, "LR212": 1000 * MB},
+        ),
+        (
             [Stage("arrays", KB), Stage("shuffle", 100 * KB, 1000)],
             {"LR202": 100 * MB, "LR211": 99 * MB},
         ),
@@ -30,6 +34,7 @@ def ids(stages: list[Stage]) -> dict[str, int]:
         ([Stage("files", KB), Stage("cache", 40 * KB, 1000, to_file=True)], {}),
         ([Stage("files", KB), Stage("prefetch", MB, 100)], {"LR204": 100 * MB}),
         ([Stage("files", KB), Stage("map", MB, 64)], {"LR205": 64 * MB}),
+        ([Stage("files", KB), Stage("interleave", MB, 48)], {"LR205": 48 * MB}),
         ([Stage("files", KB), Stage("batch", 32 * KB), Stage("batch", MB)], {"LR206": 3 * MB}),
         ([Stage("files", KB), Stage("batch", KB), Stage("unbatch", KB), Stage("batch", KB)], {}),
         ([Stage("map", KB, random=True), Stage("cache", KB, 5)], {"LR207": 5 * KB}),
@@ -65,6 +70,15 @@ def test_arrays() -> None:
     assert [f.id for f in check([one_hot])] == ["LR201"]
     assert check((np.ones((10, 10)),)) == []
     assert [f.id for f in check(one_hot, ignore="lr201")] == []
+
+
+def test_a_gigabyte_could_be_streamed() -> None:
+    whole = np.zeros((1000, 1_000_001), np.uint8)  # whose pages are never touched
+    seen = {f.id: f for f in check((whole,))}
+    assert set(seen) == {"LR201", "LR212"}
+    assert seen["LR212"].bytes == whole.nbytes
+    assert "legroom.stream" in seen["LR212"].fix
+    assert "LR212" not in {f.id for f in check((whole[:999],))}
 
 
 def test_what_it_can_not_look_at() -> None:

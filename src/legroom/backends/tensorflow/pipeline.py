@@ -17,6 +17,7 @@ __all__ = ["is_dataset", "is_sequence", "read_pipeline", "read_sequence"]
 _KINDS = (
     ("TensorSlice", "arrays"), ("Tensor", "arrays"), ("Generator", "generator"),
     ("TFRecord", "files"), ("TextLine", "files"), ("FixedLength", "files"),
+    ("Interleave", "interleave"),
     ("Shuffle", "shuffle"), ("Cache", "cache"), ("Prefetch", "prefetch"),
     ("PaddedBatch", "batch"), ("ParallelBatch", "batch"), ("MapAndBatch", "batch"),
     ("Unbatch", "unbatch"), ("Rebatch", "batch"), ("Batch", "batch"), ("Map", "map"),
@@ -79,6 +80,8 @@ def _stage(dataset: Any) -> Stage:
         elements = _cardinality(dataset)
     elif kind == "map":
         elements = _parallel(dataset)
+    elif kind == "interleave":
+        elements = _interleaved(dataset)
     elif kind == "arrays":
         held = sum(_tensor_bytes(tensor) for tensor in getattr(dataset, "_tensors", ()))
     return Stage(
@@ -133,6 +136,22 @@ def _parallel(dataset: Any) -> int:
     if calls is None:
         return 0
     return (os.cpu_count() or 1) if calls < 0 else int(calls)
+
+
+def _interleaved(dataset: Any) -> int | None:
+    """What waits of the inputs that are open, and of twice as many that are opened ahead.
+
+    Two blocks of each, and one element that has no place in them yet.
+    """
+    if not hasattr(dataset, "_num_parallel_calls"):
+        return 0  # each element is made when it is asked for
+    cycle = _scalar(getattr(dataset, "_cycle_length", None))
+    block = _scalar(getattr(dataset, "_block_length", None))
+    if cycle is None or block is None or cycle < 0:
+        return None
+    inputs = _cardinality(dataset._inputs()[0])
+    opened = 3 * int(cycle)
+    return (2 * int(block) + 1) * (opened if inputs is None else min(opened, inputs))
 
 
 def _cardinality(dataset: Any) -> int | None:

@@ -103,8 +103,10 @@ def image_batches(
             image = tf.cast(tf.round(tf.image.resize(image, size)), tf.uint8)
         else:
             hint = f"An image is not {size[0]}x{size[1]} as the first one is: give image_size=…"
-            same = tf.debugging.assert_equal(tf.shape(image)[:2], size, message=hint)
-            with tf.control_dependencies([same]):
+            same = tf.reduce_all(tf.equal(tf.shape(image), (*size, 3)))
+            # tf.debugging's own is a branch, and a dozen of ops for every image.
+            checked = tf.raw_ops.Assert(condition=same, data=[hint])
+            with tf.control_dependencies([checked]):
                 image = tf.identity(image)
         image.set_shape((*size, 3))
         return (image, *label) if labelled else image

@@ -15,7 +15,8 @@ __all__ = ["weigh"]
 def weigh(value: Any) -> tuple[str, int] | None:
     """What an object is and weighs; None where it holds no memory by itself.
 
-    A tape and a data set hold some, and do not tell how much: they weigh nothing.
+    A tape and an iterator hold some, and do not tell how much: they weigh nothing. Nor does a data
+    set, beyond the arrays that were put into it.
     """
     kind = type(value)
     if kind.__name__ == "EagerTensor":
@@ -37,8 +38,21 @@ def weigh(value: Any) -> tuple[str, int] | None:
     if isinstance(value, tf.GradientTape):
         return "gradient tape", 0
     if isinstance(value, tf.data.Dataset):
-        return "data set", 0
+        return "data set", _arrays_of(value)
+    if isinstance(value, tf.data.Iterator):
+        return "iterator", 0
     return None
+
+
+def _arrays_of(dataset: Any) -> int:
+    """The bytes of the arrays that a pipeline begins with, each counted once."""
+    sizes: dict[int, int] = {}
+    todo = [dataset]
+    while todo:
+        stage = todo.pop()
+        sizes |= {id(tensor): _bytes(tensor) for tensor in getattr(stage, "_tensors", ())}
+        todo += stage._inputs() if hasattr(stage, "_inputs") else []
+    return sum(sizes.values())
 
 
 def _model_bytes(model: Any) -> int:
