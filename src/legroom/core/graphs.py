@@ -9,10 +9,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Graph", "Node", "Size", "StepWalk"]
+__all__ = ["Axes", "Graph", "Node", "Size", "StepWalk"]
 
-# A tensor's axes (a fixed length, and one for each sample) and the bytes of an entry.
-Size = tuple[tuple[tuple[float, float], ...], float]
+# A tensor's axes: of each a fixed length, and one that is added for each sample.
+Axes = tuple[tuple[float, float], ...]
+# A tensor's axes and the bytes of an entry.
+Size = tuple[Axes, float]
 
 
 @dataclasses.dataclass

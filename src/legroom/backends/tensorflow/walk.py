@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
-from legroom.backends.tensorflow.repeats import Repeat, spell_out
+from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
-from legroom.core.graphs import Graph, Node, Size, StepWalk
+from legroom.core.graphs import Axes, Graph, Node, Size, StepWalk
 
 __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
 
@@ -67,7 +68,12 @@ def input_sizes(step: StepGraph) -> list[Size]:
     return [(_axes(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs]
 
 
-def _axes(shape: Any) -> tuple[tuple[float, float], ...]:
+def _axes(shape: Sequence[int | None]) -> Axes:
+    return _known_axes(tuple(shape))
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_axes(shape: tuple[int | None, ...]) -> Axes:
     axes = []
     for length in shape:
         if length is None:
@@ -116,10 +122,11 @@ class _Walker:
         return spell_out(
             made,
             [
-                (
+                SpelledOut(
                     place[each.stand_in.name],
                     [place[op.name] for op in each.ops if _is_part(op, place)],
                     {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
+                    (_axes(each.shapes[0]), _axes(each.shapes[1])),
                 )
                 for each in self._repeats
                 if each.stand_in.graph is graph
@@ -220,9 +227,10 @@ def _is_part(op: Any, place: Mapping[str, int]) -> bool:
 
 
 def _size(tensor: Any) -> Size | None:
-    if tensor.dtype in (tf.resource, tf.variant) or tensor.shape.rank is None:
+    dtype, shape = tensor.dtype, tensor.shape
+    if dtype in (tf.resource, tf.variant) or shape.rank is None:
         return None
-    return _axes(tensor.shape.as_list()), float(tensor.dtype.size or 8)
+    return _axes(shape.as_list()), float(dtype.size or 8)
 
 
 def _scratch(op: Any) -> tuple[float, float]:
