@@ -24,8 +24,8 @@ class Node:
     Attributes:
         name: Its name.
         effect: What it does with memory: "new", "alias", "reuse", "none"; "read", "update" and
-            "assign" for variables; "push", "set", "replace", "merge", "pop", "get", "list" for
-            lists of tensors; "call" and "loop" for ops that run a graph.
+            "assign" and "scatter" for variables; "push", "set", "replace", "merge", "pop", "get",
+            "unstack" and "zeros" for lists of tensors; "call" and "loop" for ops that run a graph.
         inputs: Where its inputs come from: node and port.
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
@@ -35,7 +35,7 @@ class Node:
         work: How long it takes for each byte that it makes, where 1 is an op that only passes
             over its tensors.
         body: The graph that it runs.
-        turns: How often a loop runs it.
+        turns: How often a loop runs it, or how many items a list has.
     """
 
     name: str

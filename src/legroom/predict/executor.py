@@ -23,13 +23,14 @@ _MOST_TURNS = 4096
 
 
 class _Buffer:
-    __slots__ = ("kept", "number", "references", "size")
+    __slots__ = ("blank", "kept", "number", "references", "size")
 
     def __init__(self, number: int, size: Size | None, kept: bool = False) -> None:
         self.number = number
         self.size = size
         self.references = 0
         self.kept = kept  # a weight or an input: not the step's to give back
+        self.blank = False  # a list's zeros, which its items take the places of
 
 
 class Variable(_Buffer):
@@ -41,10 +42,12 @@ class Variable(_Buffer):
         like: A variable that it shares this memory with until one of them is written.
     """
 
-    __slots__ = ("buffer",)
+    __slots__ = ("buffer", "scattered")
 
     def __init__(self, number: int, size: Size, like: Variable | None = None) -> None:
         super().__init__(0, None, kept=True)
+        # Once rows of a variable were written by themselves, each read of it is a copy.
+        self.scattered = False
         self.buffer: _Buffer = _Buffer(number, size) if like is None else like.buffer
         self.buffer.references += 1
 
@@ -171,18 +174,21 @@ class _Run:
             return self._padded(self.run(node.body, self._taken(inputs)), node)
         if effect == "loop":
             return self._padded(self._loop(node, inputs), node)
-        if effect in ("read", "update", "assign") and inputs and inputs[0]:
+        if effect in ("read", "update", "assign", "scatter") and inputs and inputs[0]:
             variable = inputs[0][0]
             if isinstance(variable, Variable):
                 return self._padded(self._touch(node, variable, inputs), node)
-        if effect in ("update", "assign"):
+        if effect in ("update", "assign", "scatter"):
             return self._padded([], node)
         if effect == "read" and inputs:
             return self._padded([self._again(inputs[0])], node)
         if effect in ("push", "set"):
             # The item is the last input that is a tensor of some size.
-            item = inputs[-1]
-            return [self._again([*inputs[0], *item])]
+            items, item = inputs[0], inputs[-1]
+            if items and items[-1].blank:
+                # Lists of zeros are filled from their end, as loops run backwards over them.
+                return [self._again([*item, *items[:-1]])]
+            return [self._again([*items, *item])]
         if effect == "replace":
             return [self._again(inputs[-1])]
         if effect == "merge":
@@ -192,8 +198,13 @@ class _Run:
             return [self._again(items[:-1]), self._again(items[-1:])]
         if effect == "get":
             return [self._again(inputs[0][:1])]
-        if effect == "list":
-            return [self._again([buffer for value in inputs[:1] for buffer in value])]
+        if effect == "unstack":
+            # An item is the tensor's first axis apart from its length.
+            (size,) = node.outputs
+            assert size is not None
+            return [[self._new(node.name, "temp", size) for _ in range(node.turns)]]
+        if effect == "zeros":
+            return [self._blanks(node, inputs[0])]
         return self._made_anew(node, inputs)
 
     def _made_anew(self, node: Node, inputs: list[_Value]) -> list[_Value]:
@@ -222,8 +233,12 @@ class _Run:
     def _touch(self, node: Node, variable: Variable, inputs: list[_Value]) -> list[_Value]:
         """Read a variable, or write it."""
         old = variable.buffer
+        if node.effect == "read" and variable.scattered and old.size is not None:
+            return [[self._new(node.name, "output", old.size)]]
         if node.effect == "read":
             return [self._again([old])]
+        if node.effect == "scatter":
+            variable.scattered = True
         if node.effect == "assign":
             # It takes over the memory of what it is given.
             if len(inputs) > 1 and len(inputs[1]) == 1 and same_bytes(inputs[1][0].size, old.size):
@@ -233,6 +248,13 @@ class _Run:
             variable.buffer = self._new(node.name, "temp", old.size)
             self.drop([old])
         return []
+
+    def _blanks(self, node: Node, items: _Value) -> _Value:
+        """Zeros like the items of a list."""
+        made = [self._new(node.name, "temp", item.size) for item in items if item.size is not None]
+        for buffer in made:
+            buffer.blank = True
+        return made
 
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         assert node.body is not None

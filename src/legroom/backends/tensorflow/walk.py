@@ -29,11 +29,11 @@ _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "S
 # What TensorFlow's executor runs at once.
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
-          "VarHandleOp", "EnsureShape"}  # fmt: skip
+          "VarHandleOp", "EnsureShape", "BiasAddGrad"}  # fmt: skip
 _VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
               "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
-          "TensorListGetItem": "get", "TensorListFromTensor": "list", "TensorListReserve": "none",
+          "TensorListGetItem": "get", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
@@ -140,8 +140,14 @@ class _Walker:
         node.work = 8.0 if kind in _HEAVY else 1.0
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
+        elif kind.startswith("ResourceScatter"):
+            node.effect = "scatter"
         elif kind in _NOTHING or (not outputs):
             node.effect = "none"
+        elif kind == "TensorListFromTensor" and op.inputs[0].shape.rank:
+            self._unstack(node, op.inputs[0])
+        elif kind == "ZerosLike" and op.outputs[0].dtype == tf.variant:
+            node.effect = "zeros"
         elif kind in _LISTS:
             node.effect = _LISTS[kind]
             if kind == "TensorListSetItem" and op.inputs[1].op.type == "Const":
@@ -164,6 +170,13 @@ class _Walker:
             node.scratch = _scratch(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
+
+    @staticmethod
+    def _unstack(node: Node, tensor: Any) -> None:
+        """A list of a tensor's parts along its first axis, each of which is a copy."""
+        length, *rest = tensor.shape.as_list()
+        node.effect, node.turns = "unstack", length or 1
+        node.outputs = [(_axes(rest), float(tensor.dtype.size or 8))]
 
     def _body(self, op: Any, attribute: str) -> Graph:
         name = op.get_attr(attribute).name
