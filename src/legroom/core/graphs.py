@@ -36,6 +36,8 @@ class Node:
             over its tensors.
         body: The graph that it runs.
         turns: How often a loop runs it, or how many items a list has.
+        ahead: Of a loop, how many turns may be under way at a time. Of an op in one, whether it
+            waits for nothing that the turn before makes, and so runs that many turns ahead.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Node:
     work: float = 1.0
     body: Graph | None = None
     turns: int = 1
+    ahead: int = 0
 
 
 @dataclasses.dataclass

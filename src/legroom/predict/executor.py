@@ -257,10 +257,20 @@ class _Run:
         return made
 
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
-        assert node.body is not None
+        body = node.body
+        assert body is not None
         values = self._taken(inputs)
-        for _ in range(min(node.turns, _MOST_TURNS)):
-            values = self.run(node.body, values)
+        turns = min(node.turns, _MOST_TURNS)
+        # What waits for no other turn is made for those to come, as far as they may be under way.
+        early = [each for each in body.nodes if each.ahead]
+        ahead = [
+            [self._new(each.name, "output", each.outputs[0]) for each in early if each.outputs[0]]
+            for _ in range(min(turns, node.ahead) - 1)
+        ]
+        for turn in range(turns):
+            if turns - turn <= len(ahead):
+                self.drop(ahead.pop())
+            values = self.run(body, values)
         return values
 
     def _taken(self, values: list[_Value]) -> list[_Value]:

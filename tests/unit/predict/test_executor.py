@@ -168,3 +168,42 @@ def test_a_variable_takes_over_what_it_is_given():
     nodes = variable_nodes(new("value", 5, 0), Node("assign", "assign", [(0, 0), (1, 0)], [], []))
     entries = Executor(Graph(nodes, [0], []), {"v": Variable(7, size(5))}).run()
     assert [e if isinstance(e, int) else e.op for e in entries] == ["value", 7]
+
+
+def test_a_variable_whose_rows_were_written_is_copied_by_each_later_read():
+    nodes = variable_nodes(
+        Node("read", "read", [(0, 0)], [], [size(5)]),
+        new("use", 1, 1),
+        Node("rows", "scatter", [(0, 0)], [2], [], cheap=True),
+    )
+    executor = Executor(Graph(nodes, [0], []), {"v": Variable(7, size(5))})
+    first, second = (executor.run(made) for made in (100, 200))
+    assert [e.op for e in first if isinstance(e, Allocation)] == ["use"]
+    assert [e.op for e in second if isinstance(e, Allocation)] == ["read", "use"]
+
+
+def test_a_list_of_a_tensor_is_copies_and_zeros_like_it_make_room_for_items():
+    nodes = [
+        new("tensor", 6),
+        Node("list", "unstack", [(0, 0)], [], [size(2)], turns=3),
+        Node("zeros", "zeros", [(1, 0)], [], [None]),
+        new("item", 2),
+        Node("set", "set", [(2, 0), (3, 0)], [], [None]),
+    ]
+    told = story(Graph(nodes, [], [(4, 0)]))
+    assert told.count("list") == told.count("zeros") == 3
+    assert told.index("-tensor") > told.index("list")
+    # One of the zeros goes when the item takes its place; the others with the result.
+    assert told[-3:] == ["-item", "-zeros", "-zeros"]
+
+
+def test_what_waits_for_no_turn_is_made_for_those_to_come():
+    body = Graph([argument(), new("zeros", 2, ahead=1), new("use", 1, 0, 1)], [0], [(0, 0)])
+    loop = Node("loop", "loop", [(0, 0)], [], [None], body=body, turns=8, ahead=4)
+    told = story(Graph([argument(), loop], [0], []))
+    live = most = 0
+    for name in told:
+        live += {"zeros": 1, "-zeros": -1}.get(name, 0)
+        most = max(most, live)
+    assert most == 4
+    assert live == 0

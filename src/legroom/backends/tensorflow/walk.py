@@ -156,6 +156,10 @@ class _Walker:
             node.effect = "merge"
         elif kind in PASS_ON:
             node.effect = "alias"
+        elif kind == "Mul" and any(_is_one(tensor) for tensor in op.inputs):
+            # TensorFlow's optimizer leaves it out, as in the swish of activations.
+            node.effect, node.cheap = "alias", True
+            node.inputs = [e for e, t in zip(inputs, op.inputs, strict=True) if not _is_one(t)]
         elif kind in REUSE:
             node.effect = "reuse"
         elif kind in _CALLS:
@@ -165,7 +169,10 @@ class _Walker:
                 node.controls = [*controls, inputs[0][0]]
         elif kind in ("While", "StatelessWhile"):
             node.effect, node.body = "loop", self._body(op, "body")
-            node.turns = self._count_turns(op)
+            node.turns, node.ahead = self._count_turns(op), op.get_attr("parallel_iterations")
+        elif kind in ("Fill", "ZerosLike"):
+            # Of its tensor only the shape counts, which TensorFlow's optimizer knows.
+            node.ahead = 1
         elif kind in _WITH_SCRATCH:
             node.scratch = _scratch(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
@@ -237,6 +244,13 @@ def _needed(graph: Any) -> list[Any]:
 def _is_part(op: Any, place: Mapping[str, int]) -> bool:
     """Whether an op of an update is repeated with it: all but what it is given."""
     return op.name in place and op.type != "Placeholder"
+
+
+def _is_one(tensor: Any) -> bool:
+    """Whether a tensor is the number one."""
+    if tensor.op.type != "Const" or tensor.shape.rank != 0:
+        return False
+    return bool(tf.get_static_value(tensor) == 1)
 
 
 def _size(tensor: Any) -> Size | None:
