@@ -84,7 +84,10 @@ def test_a_saved_model_as_a_table(tmp_path):
         (["--app", "ResNet50", "--device", "a100-8"], 2, "Did you mean 'a100-80'"),
         (["--app", "ResNet50", "--device", "t4", "--memory", "1GiB"], 2, "not both"),
         (["--app", "ResNet50", "--memory", "much"], 2, "can't be read"),
-        (["--model", "nothing.keras"], 1, "can't be loaded"),
+        (["--model", "nothing.keras"], 2, "is not in"),
+        (["--model", "cut.keras"], 1, "is damaged"),
+        (["--model", "."], 2, "is a folder"),
+        (["--app", "VGG16", "--batch-size", "0"], 2, "greater than or equal to 1"),
         (["nothing.py"], 2, "There is no file"),
         ([], 2, "Give one of"),
         (["--mmeory", "1GiB", "--app", "VGG16"], 2, "--mmeory"),
@@ -92,6 +95,7 @@ def test_a_saved_model_as_a_table(tmp_path):
     ],
 )
 def test_mistakes(arguments, code, words, tmp_path):
+    (tmp_path / "cut.keras").write_bytes(b"PK\x03\x04" + bytes(100))
     done = legroom(*arguments, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert words in " ".join(done.stderr.replace("│", " ").split())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from legroom.core.errors import LegroomError
 
 __all__ = ["CONTEXT_SETTINGS", "plan"]
 
@@ -47,6 +50,7 @@ def plan(
         typer.Option(
             help="The batch size; a script's own by default, else 32.",
             metavar="N",
+            min=1,
             show_default=False,
         ),
     ] = None,
@@ -128,6 +132,8 @@ def plan(
         from legroom.cli.script import check_script
 
         check_script(script)
+    if model is not None:
+        _check_model_file(model)
     question = Question(
         script=None if script is None else str(script),
         arguments=tuple(args or ()),
@@ -142,6 +148,21 @@ def plan(
         source=source,
     )
     _show(ask(question), as_json)
+
+
+def _check_model_file(model: Path) -> None:
+    """Say what is wrong with a saved model's file, before TensorFlow is loaded for it."""
+    if not model.is_file():
+        what = "is a folder" if model.is_dir() else f"is not in {Path.cwd()}"
+        raise typer.BadParameter(
+            f"{model} {what}. Give the .keras file that model.save(…) wrote.",
+            param_hint="--model",
+        )
+    if model.suffix == ".keras" and not zipfile.is_zipfile(model):
+        raise LegroomError(
+            f"{model} is damaged, or is no Keras model: it has {model.stat().st_size} bytes and "
+            "no end, as a file has that was cut short. Save the model again, or copy it anew."
+        )
 
 
 def _budget(memory: str | None, device: str | None) -> int | None:

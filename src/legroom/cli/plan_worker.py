@@ -29,7 +29,7 @@ def main() -> None:
         if question.script is not None:
             worker.run_script(question.script, arguments)
         else:
-            worker.answer(worker.make_model(), question.batch_size or 32)
+            worker.answer(worker.make_model(), _first(question.batch_size, 32))
     except LegroomError as error:
         worker.fail(error)
 
@@ -132,9 +132,14 @@ class _Worker:
         """The batch size and the data that a `fit` was given."""
         from legroom.backends.tensorflow.fitted import fitted_data
 
-        batch_size = options.get("batch_size") or (args[0] if args else None)
+        batch_size = options.get("batch_size", args[0] if args else None)
         size, data = fitted_data(x, y, options.get("sample_weight"), batch_size)
-        return self._question.batch_size or size or 32, data
+        return _first(self._question.batch_size, size, 32), data
+
+
+def _first(*given: int | None) -> int:
+    """The first that was given; a 0 was, and is refused later."""
+    return next(value for value in given if value is not None)
 
 
 if __name__ == "__main__":

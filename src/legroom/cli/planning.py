@@ -76,6 +76,11 @@ def _no_answer(question: Question, done: subprocess.CompletedProcess[bytes]) -> 
     if question.script is not None:
         how = f"exit code {done.returncode}" if done.returncode >= 0 else (
             f"signal {-done.returncode}")  # fmt: skip
+        if done.returncode != 0:
+            return (
+                f"{question.script} failed ({how}) before it called model.fit, so there is no "
+                "training to plan for. Its own error is above."
+            )
         return (
             f"{question.script} ended ({how}) without calling model.fit, so there is no training "
             "to plan for. A loop written by hand can't be planned yet: ask about its model with "

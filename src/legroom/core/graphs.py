@@ -9,10 +9,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Graph", "Node", "Size", "StepWalk"]
+__all__ = ["Axes", "Graph", "Node", "Size", "StepWalk"]
 
-# A tensor's axes (a fixed length, and one for each sample) and the bytes of an entry.
-Size = tuple[tuple[tuple[float, float], ...], float]
+# A tensor's axes: of each a fixed length, and one that is added for each sample.
+Axes = tuple[tuple[float, float], ...]
+# A tensor's axes and the bytes of an entry.
+Size = tuple[Axes, float]
 
 
 @dataclasses.dataclass
@@ -22,8 +24,8 @@ class Node:
     Attributes:
         name: Its name.
         effect: What it does with memory: "new", "alias", "reuse", "none"; "read", "update" and
-            "assign" for variables; "push", "set", "replace", "merge", "pop", "get", "list" for
-            lists of tensors; "call" and "loop" for ops that run a graph.
+            "assign" and "scatter" for variables; "push", "set", "replace", "merge", "pop", "get",
+            "unstack" and "zeros" for lists of tensors; "call" and "loop" for ops that run a graph.
         inputs: Where its inputs come from: node and port.
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
@@ -33,7 +35,9 @@ class Node:
         work: How long it takes for each byte that it makes, where 1 is an op that only passes
             over its tensors.
         body: The graph that it runs.
-        turns: How often a loop runs it.
+        turns: How often a loop runs it, or how many items a list has.
+        ahead: Of a loop, how many turns may be under way at a time. Of an op in one, whether it
+            waits for nothing that the turn before makes, and so runs that many turns ahead.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Node:
     work: float = 1.0
     body: Graph | None = None
     turns: int = 1
+    ahead: int = 0
 
 
 @dataclasses.dataclass

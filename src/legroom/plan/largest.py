@@ -18,6 +18,7 @@ __all__ = ["largest_batch", "round_down", "search"]
 _TRIES_UP = 2
 _STEP_UP = 1.12
 _STEP_DOWN = 0.85
+_LEAST = 2**20
 # A larger batch is of no use to anyone, and may be a model without memory to speak of.
 _MOST = 2**20
 
@@ -48,7 +49,8 @@ def largest_batch(
 
     Raises:
         CannotFit: If not even the smallest such size fits.
-        BadBudget: If the budget is more than this machine has to try it with.
+        BadBudget: If the budget is more than this machine has to try it with, or less than
+            TensorFlow can be held to.
     """
     read_count("multiple", multiple)
     bound = _MOST if most is None else read_count("most", most)
@@ -124,6 +126,11 @@ def search(
 def _check_can_try(budget: int) -> None:
     from legroom.machine.memory import host_available
 
+    if budget < _LEAST:
+        raise BadBudget(
+            f"A batch can't be tried in {format_bytes(budget)}: TensorFlow's limits are whole MiB. "
+            "Give memory= of 1MiB or more."
+        )
     free = host_available()
     if budget > free:
         raise BadBudget(

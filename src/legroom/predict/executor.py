@@ -9,30 +9,28 @@ variable that is written while someone still reads it moves to memory of its own
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
 from legroom.predict.crew import Crew
 from legroom.predict.script import Allocation, Entry
+from legroom.predict.wiring import Wiring, same_bytes
 
-__all__ = ["Variable", "execute"]
+__all__ = ["Executor", "Variable"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
-# Of times only the order counts, which is much the same at all batch sizes.
-_TIMED_AT = 16
-_LEAST_TIME = 2000.0
 
 
 class _Buffer:
-    __slots__ = ("kept", "number", "references", "size")
+    __slots__ = ("blank", "kept", "number", "references", "size")
 
     def __init__(self, number: int, size: Size | None, kept: bool = False) -> None:
         self.number = number
         self.size = size
         self.references = 0
         self.kept = kept  # a weight or an input: not the step's to give back
+        self.blank = False  # a list's zeros, which its items take the places of
 
 
 class Variable(_Buffer):
@@ -44,10 +42,12 @@ class Variable(_Buffer):
         like: A variable that it shares this memory with until one of them is written.
     """
 
-    __slots__ = ("buffer",)
+    __slots__ = ("buffer", "scattered")
 
     def __init__(self, number: int, size: Size, like: Variable | None = None) -> None:
         super().__init__(0, None, kept=True)
+        # Once rows of a variable were written by themselves, each read of it is a copy.
+        self.scattered = False
         self.buffer: _Buffer = _Buffer(number, size) if like is None else like.buffer
         self.buffer.references += 1
 
@@ -56,84 +56,93 @@ class Variable(_Buffer):
 _Value = list[_Buffer]
 
 
-def execute(
-    graph: Graph,
-    variables: Mapping[str, Variable] | None = None,
-    made: int = 0,
-    threads: int = 1,
-) -> list[Entry]:
-    """Run a step's graph.
+class Executor:
+    """Runs a step's graph, once or again and again.
 
-    Its other arguments are held by others. What it returns is given back at its end.
+    Its arguments that are not variables are held by others. What it returns is given back at its
+    end.
 
     Args:
         graph: The graph.
         variables: Variables by the names of the arguments that they are given as. They are left
-            as the step leaves them, for the next one.
-        made: The number after which those of this step's allocations begin.
+            as a step leaves them, for the next one.
         threads: How many threads run it.
     """
-    run = _Run(made)
-    given = variables or {}
-    names = [graph.nodes[number].name for number in graph.arguments]
-    arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
-    values = run.run(graph, arguments, threads)
-    for value in values:
-        run.drop(value)
-    return run.entries
+
+    def __init__(
+        self, graph: Graph, variables: Mapping[str, Variable] | None = None, threads: int = 1
+    ) -> None:
+        self._graph = graph
+        self._threads = threads
+        given = variables or {}
+        names = [graph.nodes[number].name for number in graph.arguments]
+        self._arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
+        self._wirings: dict[int, Wiring] = {}
+
+    def run(self, made: int = 0) -> list[Entry]:
+        """Run it once.
+
+        Args:
+            made: The number after which those of this run's allocations begin.
+        """
+        run = _Run(made, self._wirings)
+        for value in run.run(self._graph, self._arguments, self._threads):
+            run.drop(value)
+        return run.entries
 
 
 class _Run:
-    def __init__(self, made: int) -> None:
+    def __init__(self, made: int, wirings: dict[int, Wiring]) -> None:
         self.entries: list[Entry] = []
         self._made = made
+        self._wirings = wirings
         self._scratch: _Value = []
 
     def run(self, graph: Graph, arguments: Sequence[_Value], threads: int = 1) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
         nodes = graph.nodes
-        consumers: list[list[list[int]]] = [[[] for _ in node.outputs] for node in nodes]
-        after: list[list[int]] = [[] for _ in nodes]
-        pending = [len(node.inputs) + len(node.controls) for node in nodes]
-        for number, node in enumerate(nodes):
-            for source, port in node.inputs:
-                consumers[source][port].append(number)
-            for source in node.controls:
-                after[source].append(number)
-        returned: dict[tuple[int, int], int] = {}
-        for result in graph.results:
-            returned[result] = returned.get(result, 0) + 1
-        values: dict[tuple[int, int], _Value] = {}
+        wiring = self._wirings.get(id(graph))
+        if wiring is None:
+            wiring = self._wirings[id(graph)] = Wiring(graph)
+        read, firsts, uses, targets = wiring.inputs, wiring.firsts, wiring.uses, wiring.targets
+        pending = list(wiring.pending)
+        values: list[_Value] = [[]] * wiring.count
         given = dict(zip(graph.arguments, arguments, strict=True))
-        roots = [number for number in range(len(nodes)) if pending[number] == 0]
-        early = [number for number in roots if number not in graph.late]
-        late = [number for number in roots if number in graph.late]
-        crew = Crew(nodes, early, late, threads)
+        crew = Crew(nodes, wiring.early, wiring.late, threads)
         scratch: dict[int, _Value] = {}
+        entries = self.entries
 
         def begin(number: int) -> None:
-            node = nodes[number]
-            inputs = [values[edge] for edge in node.inputs]
-            self._scratch = []
-            made = [given[number]] if number in given else self._outputs(node, inputs)
-            scratch[number], self._scratch = self._scratch, []
-            for port, value in enumerate(made):
-                uses = len(consumers[number][port]) + returned.get((number, port), 0)
-                values[number, port] = value
-                self._hold(value, uses)
+            if number in given:
+                made = [given[number]]
+            else:
+                made = self._outputs(nodes[number], [values[each] for each in read[number]])
+                if self._scratch:
+                    scratch[number], self._scratch = self._scratch, []
+            output = firsts[number]
+            for value in made:
+                values[output] = value
                 # It was held once while it was handed over; what nobody reads is gone now.
-                self.drop(value)
+                more = uses[output] - 1
+                output += 1
+                for buffer in value:
+                    buffer.references += more
+                    if buffer.references == 0 and not buffer.kept:
+                        entries.append(buffer.number)
 
         def end(number: int) -> list[int]:
-            self.drop(scratch.pop(number))
-            for edge in nodes[number].inputs:
-                self.drop(values[edge])
+            if number in scratch:
+                self.drop(scratch.pop(number))
+            for each in read[number]:
+                for buffer in values[each]:
+                    buffer.references -= 1
+                    if buffer.references == 0 and not buffer.kept:
+                        entries.append(buffer.number)
             found = []
-            for targets in (*consumers[number], after[number]):
-                for target in targets:
-                    pending[target] -= 1
-                    if pending[target] == 0:
-                        found.append(target)
+            for target in targets[number]:
+                pending[target] -= 1
+                if pending[target] == 0:
+                    found.append(target)
             return found
 
         while True:
@@ -144,35 +153,42 @@ class _Run:
                 if nodes[number].cheap:
                     crew.ready(thread, end(number))
                 else:
-                    crew.run(thread, number, _time(nodes[number]) if threads > 1 else 0.0)
+                    crew.run(thread, number, wiring.times[number] if threads > 1 else 0.0)
                 continue
             task = crew.end()
             if task is None:
                 break
             thread, number = task
             crew.ready(thread, end(number))
-        return [values.get(result, []) for result in graph.results]
+        return [values[result] for result in wiring.results]
 
     def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         """What a node makes, each held once."""
         effect = node.effect
+        if effect in ("new", "reuse", "none"):
+            return self._made_anew(node, inputs)
+        if effect == "alias" and inputs:
+            return self._padded([self._again(inputs[0])], node)
         if effect == "call":
             assert node.body is not None
             return self._padded(self.run(node.body, self._taken(inputs)), node)
         if effect == "loop":
             return self._padded(self._loop(node, inputs), node)
-        if effect in ("read", "update", "assign") and inputs and inputs[0]:
+        if effect in ("read", "update", "assign", "scatter") and inputs and inputs[0]:
             variable = inputs[0][0]
             if isinstance(variable, Variable):
                 return self._padded(self._touch(node, variable, inputs), node)
-        if effect in ("update", "assign"):
+        if effect in ("update", "assign", "scatter"):
             return self._padded([], node)
-        if effect in ("alias", "read") and inputs:
+        if effect == "read" and inputs:
             return self._padded([self._again(inputs[0])], node)
         if effect in ("push", "set"):
             # The item is the last input that is a tensor of some size.
-            item = inputs[-1]
-            return [self._again([*inputs[0], *item])]
+            items, item = inputs[0], inputs[-1]
+            if items and items[-1].blank:
+                # Lists of zeros are filled from their end, as loops run backwards over them.
+                return [self._again([*item, *items[:-1]])]
+            return [self._again([*items, *item])]
         if effect == "replace":
             return [self._again(inputs[-1])]
         if effect == "merge":
@@ -182,8 +198,18 @@ class _Run:
             return [self._again(items[:-1]), self._again(items[-1:])]
         if effect == "get":
             return [self._again(inputs[0][:1])]
-        if effect == "list":
-            return [self._again([buffer for value in inputs[:1] for buffer in value])]
+        if effect == "unstack":
+            # An item is the tensor's first axis apart from its length.
+            (size,) = node.outputs
+            assert size is not None
+            return [[self._new(node.name, "temp", size) for _ in range(node.turns)]]
+        if effect == "zeros":
+            return [self._blanks(node, inputs[0])]
+        return self._made_anew(node, inputs)
+
+    def _made_anew(self, node: Node, inputs: list[_Value]) -> list[_Value]:
+        """What an op makes that has tensors and nothing else for its outputs."""
+        effect = node.effect
         reused = self._reusable(node, inputs) if effect == "reuse" else None
         made: list[_Value] = []
         for port, size in enumerate(node.outputs):
@@ -207,11 +233,15 @@ class _Run:
     def _touch(self, node: Node, variable: Variable, inputs: list[_Value]) -> list[_Value]:
         """Read a variable, or write it."""
         old = variable.buffer
+        if node.effect == "read" and variable.scattered and old.size is not None:
+            return [[self._new(node.name, "output", old.size)]]
         if node.effect == "read":
             return [self._again([old])]
+        if node.effect == "scatter":
+            variable.scattered = True
         if node.effect == "assign":
             # It takes over the memory of what it is given.
-            if len(inputs) > 1 and len(inputs[1]) == 1 and _same(inputs[1][0].size, old.size):
+            if len(inputs) > 1 and len(inputs[1]) == 1 and same_bytes(inputs[1][0].size, old.size):
                 (variable.buffer,) = self._again(list(inputs[1]))
                 self.drop([old])
         elif old.references > 1 and old.size is not None:
@@ -219,11 +249,28 @@ class _Run:
             self.drop([old])
         return []
 
+    def _blanks(self, node: Node, items: _Value) -> _Value:
+        """Zeros like the items of a list."""
+        made = [self._new(node.name, "temp", item.size) for item in items if item.size is not None]
+        for buffer in made:
+            buffer.blank = True
+        return made
+
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
-        assert node.body is not None
+        body = node.body
+        assert body is not None
         values = self._taken(inputs)
-        for _ in range(min(node.turns, _MOST_TURNS)):
-            values = self.run(node.body, values)
+        turns = min(node.turns, _MOST_TURNS)
+        # What waits for no other turn is made for those to come, as far as they may be under way.
+        early = [each for each in body.nodes if each.ahead]
+        ahead = [
+            [self._new(each.name, "output", each.outputs[0]) for each in early if each.outputs[0]]
+            for _ in range(min(turns, node.ahead) - 1)
+        ]
+        for turn in range(turns):
+            if turns - turn <= len(ahead):
+                self.drop(ahead.pop())
+            values = self.run(body, values)
         return values
 
     def _taken(self, values: list[_Value]) -> list[_Value]:
@@ -242,7 +289,7 @@ class _Run:
                 if (
                     buffer.references == 1
                     and not buffer.kept
-                    and _same(buffer.size, node.outputs[0])
+                    and same_bytes(buffer.size, node.outputs[0])
                 ):
                     return value
         return None
@@ -261,32 +308,9 @@ class _Run:
             buffer.references += 1
         return value
 
-    @staticmethod
-    def _hold(value: _Value, times: int) -> None:
-        for buffer in value:
-            buffer.references += times
-
     def drop(self, value: _Value) -> None:
         """Let go of a value once."""
         for buffer in value:
             buffer.references -= 1
             if buffer.references == 0 and not buffer.kept:
                 self.entries.append(buffer.number)
-
-
-def _same(one: Size | None, other: Size | None) -> bool:
-    """Whether two tensors take the same bytes at every batch size."""
-    if one is None or other is None:
-        return False
-    return one == other or all(_bytes(one, n) == _bytes(other, n) for n in (2, 3, 5))
-
-
-def _bytes(size: Size, samples: int) -> float:
-    axes, itemsize = size
-    return itemsize * math.prod(fixed + each * samples for fixed, each in axes)
-
-
-def _time(node: Node) -> float:
-    """About how long an op takes, in the time that a byte takes to be written."""
-    made = sum(_bytes(size, _TIMED_AT) for size in node.outputs if size is not None)
-    return _LEAST_TIME + node.work * made

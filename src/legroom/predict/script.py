@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-__all__ = ["Allocation", "Entry", "Move", "Script"]
+__all__ = ["Allocation", "Entry", "Move", "Script", "counterparts"]
 
 # Added to the numbers of allocations for each repetition of a step.
 _TURN = 10**9
@@ -93,7 +93,7 @@ class Script:
             yield f"step {number}", moves, entries
         last = self.steps[-1]
         own = {entry.number for entry in last if isinstance(entry, Allocation)}
-        successors = _counterparts(self.steps[-2], last) if len(self.steps) > 1 else {}
+        successors = counterparts(self.steps[-2], last) if len(self.steps) > 1 else {}
         for turn in range(1, steps - len(self.steps) + 1):
             yield f"step {turn + len(self.steps)}", _again(moves, own, successors, turn), last
 
@@ -123,7 +123,7 @@ def _again(
     ]
 
 
-def _counterparts(one: Sequence[Entry], other: Sequence[Entry]) -> dict[int, int]:
+def counterparts(one: Sequence[Entry], other: Sequence[Entry]) -> dict[int, int]:
     """Which allocation of another step is the same one, by the op and how many it made before."""
 
     def numbered(entries: Sequence[Entry]) -> dict[tuple[str, str, int], int]:

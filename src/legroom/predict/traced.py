@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from legroom.core.graphs import Graph, Size
-from legroom.predict.executor import Variable, execute
-from legroom.predict.script import Allocation, Entry, Script
+from legroom.predict.executor import Executor, Variable
+from legroom.predict.script import Allocation, Entry, Script, counterparts
 
 __all__ = ["write_script"]
 
 # The numbers of a step's allocations come after those of what is held, and of the step before.
 _STEP = 10**8
-# In the first step variables move that share their memory; after it one step is like the other.
+# In the first step variables move that share their memory; after it one step is like the other,
+# but for what it gives back of the one before.
 _STEPS = 3
 
 
@@ -39,11 +40,22 @@ def write_script(
     ]
     state = [entry for item in held if item.born for entry in writer.born(item)]
     before = [variable.buffer for variable in writer.variables.values()]
-    steps = [execute(graph, writer.variables, _STEP, threads)]
+    executor = Executor(graph, writer.variables, threads)
+    steps = [executor.run(_STEP)]
     if any(v.buffer is not b for v, b in zip(writer.variables.values(), before, strict=True)):
-        for k in range(2, _STEPS + 1):
-            steps.append(execute(graph, writer.variables, k * _STEP, threads))
+        while len(steps) < _STEPS and not _repeats_itself(steps):
+            steps.append(executor.run((len(steps) + 1) * _STEP))
     return Script(build, given, state, steps, recorded=1)
+
+
+def _repeats_itself(steps: Sequence[Sequence[Entry]]) -> bool:
+    """Whether all that the last step gave back of the one before, it also took itself."""
+    if len(steps) < 2:
+        return False
+    own = {entry.number for entry in steps[-1] if isinstance(entry, Allocation)}
+    taken_again = counterparts(steps[-2], steps[-1])
+    freed = (entry for entry in steps[-1] if isinstance(entry, int) and entry not in own)
+    return all(number in taken_again for number in freed)
 
 
 class _Writer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.core.graphs import Graph, Node
-from legroom.predict.executor import Variable, execute
+from legroom.predict.executor import Executor, Variable
 from legroom.predict.script import Allocation
 
 
@@ -23,7 +23,7 @@ def argument():
 def story(graph, threads=1):
     """What happened: names as they are taken, with a minus as they are given back."""
     names, told = {}, []
-    for entry in execute(graph, threads=threads):
+    for entry in Executor(graph, threads=threads).run():
         if isinstance(entry, Allocation):
             names[entry.number] = entry.op
             told.append(entry.op)
@@ -87,7 +87,7 @@ def test_a_batch_comes_when_all_else_has_run():
 
 def test_scratch_is_gone_when_the_op_is_done():
     nodes = [argument(), new("a", 1, 0, scratch=(100.0, 2.0))]
-    entries = execute(Graph(nodes, [0], [(1, 0)]))
+    entries = Executor(Graph(nodes, [0], [(1, 0)])).run()
     assert isinstance(entries[1], Allocation)
     assert entries[1].region == "temp"
     assert entries[1].bytes_at(10, 1) == 120
@@ -140,7 +140,8 @@ def test_a_variable_that_is_still_read_moves_when_it_is_written():
     )
     nodes[3].controls.append(2)
     variable = Variable(7, size(5))
-    first, second = (execute(Graph(nodes, [0], []), {"v": variable}, k) for k in (100, 200))
+    executor = Executor(Graph(nodes, [0], []), {"v": variable})
+    first, second = (executor.run(made) for made in (100, 200))
     assert [e if isinstance(e, int) else (e.op, e.number) for e in first] == [
         ("write", 101), ("late reader", 102), 102, 7,
     ]  # fmt: skip
@@ -149,7 +150,7 @@ def test_a_variable_that_is_still_read_moves_when_it_is_written():
 
 def test_a_variable_that_nobody_reads_is_written_in_place():
     nodes = variable_nodes(Node("write", "update", [(0, 0)], [], []))
-    assert execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))}) == []
+    assert Executor(Graph(nodes, [0], []), {"v": Variable(7, size(5))}).run() == []
 
 
 def test_variables_that_share_their_zeros_part_when_they_are_written():
@@ -158,11 +159,51 @@ def test_variables_that_share_their_zeros_part_when_they_are_written():
         *(Node(f"write {k}", "update", [(k, 0)], [], []) for k in (0, 1)),
     ]
     one = Variable(7, size(5))
-    entries = execute(Graph(nodes, [0, 1], []), {"v": one, "w": Variable(0, size(5), like=one)})
+    variables = {"v": one, "w": Variable(0, size(5), like=one)}
+    entries = Executor(Graph(nodes, [0, 1], []), variables).run()
     assert len(entries) == 1  # the last one keeps the zeros' memory
 
 
 def test_a_variable_takes_over_what_it_is_given():
     nodes = variable_nodes(new("value", 5, 0), Node("assign", "assign", [(0, 0), (1, 0)], [], []))
-    entries = execute(Graph(nodes, [0], []), {"v": Variable(7, size(5))})
+    entries = Executor(Graph(nodes, [0], []), {"v": Variable(7, size(5))}).run()
     assert [e if isinstance(e, int) else e.op for e in entries] == ["value", 7]
+
+
+def test_a_variable_whose_rows_were_written_is_copied_by_each_later_read():
+    nodes = variable_nodes(
+        Node("read", "read", [(0, 0)], [], [size(5)]),
+        new("use", 1, 1),
+        Node("rows", "scatter", [(0, 0)], [2], [], cheap=True),
+    )
+    executor = Executor(Graph(nodes, [0], []), {"v": Variable(7, size(5))})
+    first, second = (executor.run(made) for made in (100, 200))
+    assert [e.op for e in first if isinstance(e, Allocation)] == ["use"]
+    assert [e.op for e in second if isinstance(e, Allocation)] == ["read", "use"]
+
+
+def test_a_list_of_a_tensor_is_copies_and_zeros_like_it_make_room_for_items():
+    nodes = [
+        new("tensor", 6),
+        Node("list", "unstack", [(0, 0)], [], [size(2)], turns=3),
+        Node("zeros", "zeros", [(1, 0)], [], [None]),
+        new("item", 2),
+        Node("set", "set", [(2, 0), (3, 0)], [], [None]),
+    ]
+    told = story(Graph(nodes, [], [(4, 0)]))
+    assert told.count("list") == told.count("zeros") == 3
+    assert told.index("-tensor") > told.index("list")
+    # One of the zeros goes when the item takes its place; the others with the result.
+    assert told[-3:] == ["-item", "-zeros", "-zeros"]
+
+
+def test_what_waits_for_no_turn_is_made_for_those_to_come():
+    body = Graph([argument(), new("zeros", 2, ahead=1), new("use", 1, 0, 1)], [0], [(0, 0)])
+    loop = Node("loop", "loop", [(0, 0)], [], [None], body=body, turns=8, ahead=4)
+    told = story(Graph([argument(), loop], [0], []))
+    live = most = 0
+    for name in told:
+        live += {"zeros": 1, "-zeros": -1}.get(name, 0)
+        most = max(most, live)
+    assert most == 4
+    assert live == 0

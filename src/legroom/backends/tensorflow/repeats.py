@@ -2,32 +2,36 @@
 
 An optimizer's update is some twenty ops for each weight, and tracing them takes longer than
 tracing the model and its gradients. Updates of two weights of one shape differ in nothing that
-memory could tell, so one of them is traced; each other one is a single op in its place, which
-knows what it stands for, and is spelled out again where the graph is walked.
+memory could tell, and most optimizers go over a weight entry by entry, so that even another shape
+makes no difference but in size. So one of them is traced; each other one is a single op in its
+place, which knows what it stands for, and is spelled out again where the graph is walked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 from keras import optimizers
 
 from legroom.backends.tensorflow.collect import inner_variable
 from legroom.backends.tensorflow.shadow import replaced
-from legroom.core.graphs import Graph, Node
+from legroom.core.graphs import Axes, Graph, Node
 
-__all__ = ["Repeat", "repeating_updates", "spell_out"]
+__all__ = ["Repeat", "SpelledOut", "repeating_updates", "spell_out"]
 
 _Edge: TypeAlias = tuple[int, int]  # a node's number, and which of its outputs
 
+# Their update goes entry by entry: all it makes is of the weight's shape, or a single number.
+_BY_ENTRY = (optimizers.Adam, optimizers.SGD, optimizers.RMSprop, optimizers.Adagrad,
+             optimizers.Adadelta, optimizers.Adamax, optimizers.Nadam, optimizers.Ftrl,
+             optimizers.Lion, optimizers.Lamb)  # fmt: skip
 # Their update depends on a weight's shape and type alone; not so Muon's, which reads its name.
-_ALIKE = (optimizers.Adam, optimizers.SGD, optimizers.RMSprop, optimizers.Adagrad,
-          optimizers.Adadelta, optimizers.Adamax, optimizers.Nadam, optimizers.Ftrl,
-          optimizers.Lion, optimizers.Lamb, optimizers.Adafactor)  # fmt: skip
+_BY_SHAPE = (optimizers.Adafactor,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,39 +43,47 @@ class Repeat:
         ops: The ops of the traced update.
         reads: What the traced update reads, each with what this one reads instead: the gradient,
             the weight and its slots.
+        shapes: The shape of the weight that was traced, and of this one.
     """
 
     stand_in: Any
     ops: Sequence[Any]
     reads: Sequence[tuple[Any, Any]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @contextlib.contextmanager
 def repeating_updates() -> Iterator[list[Repeat]]:
-    """Trace the update of one weight of each shape and type; yields those of the others."""
+    """Trace one update of those that are alike; yields the others."""
     found: list[Repeat] = []
     traced: dict[tuple[Any, ...], _Update] = {}
 
-    def stand_in(original: Any) -> Any:
+    def stand_in(original: Any, by_entry: bool) -> Any:
         def update_step(self: Any, gradient: Any, variable: Any, learning_rate: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             if not _can_stand_in(graph, gradient, variable):
                 return original(self, gradient, variable, learning_rate)
-            key = (id(self), id(graph), tuple(variable.shape), variable.dtype)
+            shape = tuple(variable.shape)
+            # A single number is no measure: what is of its shape may be of any weight's.
+            any_shape = by_entry and math.prod(shape) > 1
+            key = (id(self), id(graph), "any" if any_shape else shape, variable.dtype)
             if key not in traced:
                 before = graph.version
                 result = original(self, gradient, variable, learning_rate)
                 traced[key] = _Update(graph, before, gradient, variable)
                 return result
             op = tf.raw_ops.AssignAddVariableOp(resource=variable.handle, value=gradient)
-            found.append(Repeat(op, traced[key].ops, traced[key].reads(self, gradient, variable)))
+            like = traced[key]
+            reads = like.reads(self, gradient, variable)
+            found.append(Repeat(op, like.ops, reads, (like.shape, shape)))
             return None
 
         return update_step
 
     with contextlib.ExitStack() as stack:
-        for kind in _ALIKE:
-            stack.enter_context(replaced(kind, "update_step", stand_in(kind.update_step)))
+        for kind in (*_BY_ENTRY, *_BY_SHAPE):
+            made = stand_in(kind.update_step, kind in _BY_ENTRY)
+            stack.enter_context(replaced(kind, "update_step", made))
         yield found
 
 
@@ -92,6 +104,7 @@ class _Update:
 
     def __init__(self, graph: Any, before: int, gradient: Any, variable: Any) -> None:
         self.ops = graph.get_operations()[before:]
+        self.shape = tuple(variable.shape)
         self._graph = graph
         self._gradient = gradient
         self._variable = variable
@@ -113,63 +126,86 @@ class _Update:
         return found
 
 
-def spell_out(
-    graph: Graph, repeats: Sequence[tuple[int, Sequence[int], Mapping[_Edge, _Edge]]]
-) -> Graph:
-    """Put what was not traced into a graph.
+class SpelledOut(NamedTuple):
+    """An update that was not traced, by the numbers of nodes.
 
-    Args:
-        graph: A graph with stand-ins.
-        repeats: For each, its number; the numbers of the nodes of the update that was traced; and
-            where this one reads from instead of where that one does.
+    Attributes:
+        stand_in: The node in its place.
+        members: The nodes of the update that was traced.
+        reads: Where this one reads from instead of where that one does.
+        axes: The axes of the weight that was traced, and of this one.
     """
+
+    stand_in: int
+    members: Sequence[int]
+    reads: Mapping[_Edge, _Edge]
+    axes: tuple[Axes, Axes]
+
+
+def spell_out(graph: Graph, repeats: Sequence[SpelledOut]) -> Graph:
+    """Put what was not traced into a graph with stand-ins."""
     if not repeats:
         return graph
-    by_number = {number: (members, reads) for number, members, reads in repeats}
-    places: dict[int, int] = {}
+    by_number = {each.stand_in: each for each in repeats}
+    places: list[int] = []
     count = 0
     for number in range(len(graph.nodes)):
         # The copies come right before the node that they are behind, as if made there.
-        count += len(by_number[number][0]) if number in by_number else 0
-        places[number] = count
+        count += len(by_number[number].members) if number in by_number else 0
+        places.append(count)
         count += 1
+    for node in graph.nodes:
+        node.inputs = [(places[source], port) for source, port in node.inputs]
+        node.controls = [places[control] for control in node.controls]
     nodes: list[Node] = []
     for number, node in enumerate(graph.nodes):
-        inputs = [_moved(source, places) for source in node.inputs]
-        controls = [places[control] for control in node.controls]
-        if number not in by_number:
-            nodes.append(dataclasses.replace(node, inputs=inputs, controls=controls))
-            continue
-        members, reads = by_number[number]
-        copies = {member: len(nodes) + k for k, member in enumerate(members)}
-        for member in members:
-            copied = graph.nodes[member]
-            inner = [copies[control] for control in copied.controls if control in copies]
-            nodes.append(
-                dataclasses.replace(
-                    copied,
-                    inputs=[
-                        (copies[source[0]], source[1])
-                        if source[0] in copies
-                        else _moved(reads.get(source, source), places)
-                        for source in copied.inputs
-                    ],
-                    # What writes waits for what its own weight has to wait for.
-                    controls=[*inner, *controls] if len(inner) < len(copied.controls) else inner,
-                )
-            )
-        # The stand-in itself does nothing but come last.
-        done = [*controls, *copies.values()]
-        nodes.append(dataclasses.replace(node, effect="none", inputs=[], controls=done))
-    return dataclasses.replace(
-        graph,
-        nodes=nodes,
-        arguments=[places[number] for number in graph.arguments],
-        results=[_moved(result, places) for result in graph.results],
-        late=frozenset(places[number] for number in graph.late),
+        if number in by_number:
+            first = len(nodes)
+            nodes += _copies(by_number[number], graph.nodes, places, first)
+            # The stand-in itself does nothing but come last.
+            node.effect, node.inputs = "none", []
+            node.controls = [*node.controls, *range(first, len(nodes))]
+        nodes.append(node)
+    return Graph(
+        nodes,
+        [places[number] for number in graph.arguments],
+        [(places[number], port) for number, port in graph.results],
+        frozenset(places[number] for number in graph.late),
     )
 
 
-def _moved(edge: _Edge, places: Mapping[int, int]) -> _Edge:
-    number, port = edge
-    return places[number], port
+def _copies(
+    repeat: SpelledOut, nodes: Sequence[Node], places: Sequence[int], first: int
+) -> Iterator[Node]:
+    """The nodes of an update that was not traced, whose numbers begin with this one."""
+    inner = {places[member]: first + k for k, member in enumerate(repeat.members)}
+    reads = {
+        (places[source], port): (places[other], other_port)
+        for (source, port), (other, other_port) in repeat.reads.items()
+    }
+    waits = nodes[repeat.stand_in].controls
+    traced, here = repeat.axes
+    for member in repeat.members:
+        node = nodes[member]
+        controls = [inner[control] for control in node.controls if control in inner]
+        if len(controls) < len(node.controls):
+            controls += waits  # what writes waits for what its own weight has to wait for
+        yield Node(
+            node.name,
+            node.effect,
+            [
+                (inner[edge[0]], edge[1]) if edge[0] in inner else reads.get(edge, edge)
+                for edge in node.inputs
+            ],
+            controls,
+            [
+                (here, size[1]) if size is not None and size[0] == traced else size
+                for size in node.outputs
+            ],
+            node.cheap,
+            node.scratch,
+            node.copies,
+            node.work,
+            node.body,
+            node.turns,
+        )

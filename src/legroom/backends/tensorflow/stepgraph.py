@@ -17,9 +17,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
+from tensorflow.python.framework import auto_control_deps
+from tensorflow.python.util import tf_stack
 
 from legroom.backends.tensorflow.collect import collecting
 from legroom.backends.tensorflow.repeats import Repeat, repeating_updates
+from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.specs import batch_specs, check_model
 from legroom.backends.tensorflow.traits import own_function
 from legroom.backends.tensorflow.untouched import untouched, without_memory
@@ -189,7 +192,13 @@ def _trace(
 
     with contextlib.ExitStack() as stack:
         born = stack.enter_context(without_memory())
-        repeated = stack.enter_context(repeating_updates()) if repeats else []
+        stack.enter_context(replaced(auto_control_deps, "_get_resource_inputs", _resources))
+        repeated: list[Repeat] = []
+        if repeats:
+            repeated = stack.enter_context(repeating_updates())
+            # Where each op was made is told when it fails, and this graph is never run.
+            here = tf_stack.extract_stack()
+            stack.enter_context(replaced(tf_stack, "extract_stack", lambda **_: here))
         traced = own_function(step, None, specs).get_concrete_function()
         held = _held(model, traced, born)
     inputs = [tensor for tensor in traced.inputs if tensor.dtype != tf.resource]
@@ -210,6 +219,13 @@ def _trace(
         method=method,
         repeats=tuple(repeated),
     )
+
+
+def _resources(op: Any) -> Any:
+    """The resources that an op touches; TensorFlow asks each op, and takes long for most."""
+    if any(tensor.dtype in (tf.resource, tf.variant) for tensor in op.inputs):
+        return auto_control_deps._get_resource_inputs(op)
+    return ()
 
 
 def _without_update(call: Any, data: Any) -> Any:

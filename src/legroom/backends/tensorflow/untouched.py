@@ -72,8 +72,11 @@ def without_memory() -> Iterator[list[Any]]:
             trainable=options.get("trainable"),
             shape=options.get("shape") or value.shape,
             dtype=tf.as_dtype(options.get("dtype") or value.dtype),
-            name=options.get("name"),
         )
+        if options.get("name"):
+            # Not by the argument: TensorFlow makes a kernel for each name, and that takes longer
+            # than all the rest.
+            variable._handle_name = f"{options['name']}:0"
         born.append(variable)
         return variable
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
-from legroom.backends.tensorflow.repeats import Repeat, spell_out
+from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.scratch import scratch_bytes
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
-from legroom.core.graphs import Graph, Node, Size, StepWalk
+from legroom.core.graphs import Axes, Graph, Node, Size, StepWalk
 
 __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
 
@@ -28,11 +29,11 @@ _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "S
 # What TensorFlow's executor runs at once.
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
-          "VarHandleOp", "EnsureShape"}  # fmt: skip
+          "VarHandleOp", "EnsureShape", "BiasAddGrad"}  # fmt: skip
 _VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
               "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
-          "TensorListGetItem": "get", "TensorListFromTensor": "list", "TensorListReserve": "none",
+          "TensorListGetItem": "get", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
@@ -67,7 +68,12 @@ def input_sizes(step: StepGraph) -> list[Size]:
     return [(_axes(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs]
 
 
-def _axes(shape: Any) -> tuple[tuple[float, float], ...]:
+def _axes(shape: Sequence[int | None]) -> Axes:
+    return _known_axes(tuple(shape))
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_axes(shape: tuple[int | None, ...]) -> Axes:
     axes = []
     for length in shape:
         if length is None:
@@ -116,10 +122,11 @@ class _Walker:
         return spell_out(
             made,
             [
-                (
+                SpelledOut(
                     place[each.stand_in.name],
                     [place[op.name] for op in each.ops if _is_part(op, place)],
                     {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
+                    (_axes(each.shapes[0]), _axes(each.shapes[1])),
                 )
                 for each in self._repeats
                 if each.stand_in.graph is graph
@@ -133,8 +140,14 @@ class _Walker:
         node.work = 8.0 if kind in _HEAVY else 1.0
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
+        elif kind.startswith("ResourceScatter"):
+            node.effect = "scatter"
         elif kind in _NOTHING or (not outputs):
             node.effect = "none"
+        elif kind == "TensorListFromTensor" and op.inputs[0].shape.rank:
+            self._unstack(node, op.inputs[0])
+        elif kind == "ZerosLike" and op.outputs[0].dtype == tf.variant:
+            node.effect = "zeros"
         elif kind in _LISTS:
             node.effect = _LISTS[kind]
             if kind == "TensorListSetItem" and op.inputs[1].op.type == "Const":
@@ -143,6 +156,10 @@ class _Walker:
             node.effect = "merge"
         elif kind in PASS_ON:
             node.effect = "alias"
+        elif kind == "Mul" and any(_is_one(tensor) for tensor in op.inputs):
+            # TensorFlow's optimizer leaves it out, as in the swish of activations.
+            node.effect, node.cheap = "alias", True
+            node.inputs = [e for e, t in zip(inputs, op.inputs, strict=True) if not _is_one(t)]
         elif kind in REUSE:
             node.effect = "reuse"
         elif kind in _CALLS:
@@ -152,11 +169,21 @@ class _Walker:
                 node.controls = [*controls, inputs[0][0]]
         elif kind in ("While", "StatelessWhile"):
             node.effect, node.body = "loop", self._body(op, "body")
-            node.turns = self._count_turns(op)
+            node.turns, node.ahead = self._count_turns(op), op.get_attr("parallel_iterations")
+        elif kind in ("Fill", "ZerosLike"):
+            # Of its tensor only the shape counts, which TensorFlow's optimizer knows.
+            node.ahead = 1
         elif kind in _WITH_SCRATCH:
             node.scratch = _scratch(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
+
+    @staticmethod
+    def _unstack(node: Node, tensor: Any) -> None:
+        """A list of a tensor's parts along its first axis, each of which is a copy."""
+        length, *rest = tensor.shape.as_list()
+        node.effect, node.turns = "unstack", length or 1
+        node.outputs = [(_axes(rest), float(tensor.dtype.size or 8))]
 
     def _body(self, op: Any, attribute: str) -> Graph:
         name = op.get_attr(attribute).name
@@ -219,10 +246,18 @@ def _is_part(op: Any, place: Mapping[str, int]) -> bool:
     return op.name in place and op.type != "Placeholder"
 
 
+def _is_one(tensor: Any) -> bool:
+    """Whether a tensor is the number one."""
+    if tensor.op.type != "Const" or tensor.shape.rank != 0:
+        return False
+    return bool(tf.get_static_value(tensor) == 1)
+
+
 def _size(tensor: Any) -> Size | None:
-    if tensor.dtype in (tf.resource, tf.variant) or tensor.shape.rank is None:
+    dtype, shape = tensor.dtype, tensor.shape
+    if dtype in (tf.resource, tf.variant) or shape.rank is None:
         return None
-    return _axes(tensor.shape.as_list()), float(tensor.dtype.size or 8)
+    return _axes(shape.as_list()), float(dtype.size or 8)
 
 
 def _scratch(op: Any) -> tuple[float, float]:
