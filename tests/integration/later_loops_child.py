@@ -183,17 +183,6 @@ def metrics_made_again() -> None:
 
 
 @sound
-def optimizer_made_again() -> None:
-    model = wide()
-    for _ in range(2 * ROUNDS):
-        optimizer = keras.optimizers.Adam()
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(X) - Y) ** 2)
-        variables = model.trainable_variables
-        optimizer.apply(tape.gradient(loss, variables), variables)
-
-
-@sound
 def predictions_of_any_size() -> None:
     model = wide()
     for k in range(3 * ROUNDS):

@@ -56,7 +56,9 @@ def grown_holders(
     for identity, held in now.items():
         if before and identity not in before:
             continue  # what is as new as this can't be what takes in things all the time
-        old = before.get(identity, Held(held.kind, 0, 0))
+        old = before.get(identity, Held(held.kind, 0, 0, first=held.first))
+        if old.first != held.first:
+            continue  # another one, where one was that is gone
         new = Held(
             held.kind, held.count - old.count, held.bytes - old.bytes,
             held.entries - old.entries, held.bound,
@@ -132,7 +134,16 @@ def _weighed(container: Any, weigh: Weigh) -> Held | None:
         return None
     kind = weights.most_common(1)[0][0]
     bound = container.maxlen if isinstance(container, collections.deque) else None
-    return Held(kind, counts[kind], sum(weights.values()), len(container), bound)
+    return Held(kind, counts[kind], sum(weights.values()), len(container), bound, _first(container))
+
+
+def _first(container: Any) -> int | None:
+    """The identity of what a list or a dictionary keeps in its first place while it takes in."""
+    if not isinstance(container, (list, dict)):
+        return None
+    with contextlib.suppress(Exception):  # it may change while we look
+        return id(next(iter(container.values() if isinstance(container, dict) else container)))
+    return None
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
@@ -162,7 +173,8 @@ def _name(container: Any, frames: Iterable[types.FrameType]) -> str:
             owners = [
                 o for o in gc.get_referrers(referrer) if getattr(o, "__dict__", 0) is referrer
             ]
-        for owner in owners:
+        # A library's own come and go, and their addresses are used again.
+        for owner in (one for one in owners if is_users_type(type(one))):
             attributes = getattr(owner, "__dict__", None) or {}
             for name, value in list(attributes.items()):
                 if value is container:

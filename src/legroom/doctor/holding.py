@@ -23,6 +23,7 @@ class Held:
         bytes: What they weigh together.
         entries: How many entries a container has, whatever they are.
         bound: The most entries it can have, for a deque that has such a limit.
+        first: The identity of its first entry: another container may come to its address.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class Held:
     bytes: int
     entries: int = 0
     bound: int | None = None
+    first: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

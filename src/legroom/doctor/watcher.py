@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import statistics
 import sys
 import time
 import types
@@ -32,6 +33,7 @@ _SHARE = 0.003  # of the time may go into readings
 _FIRST_LOOK = 8  # readings
 _MOST_CENSUSES = 4  # that are made on suspicion only
 _JOINED = 24  # readings: runs of a loop with fewer are taken for parts of one
+_RISES = 3  # readings, that tell what is usual
 _TRAINING = "training"
 
 
@@ -53,6 +55,7 @@ class Watcher:
         self._next_look = 0.0
         self._our_heap = 0
         self._our_pages = 0
+        self._settling = False
         self._censuses = 0
         self._failed = False
         self._frame: types.FrameType | None = None
@@ -111,7 +114,11 @@ class Watcher:
             return
         with self._never_failing():
             self.find_signs()
-            series.add(self._read(series.before + iteration))
+            reading = self._read(series.before + iteration)
+            if self._settling:
+                self._take_for_ours(series, reading)
+                reading = self._read(series.before + iteration)
+            series.add(reading)
             self._look(series)
         series.last_read = time.perf_counter()
 
@@ -226,6 +233,17 @@ class Watcher:
         after = heap_bytes(), self._resident()
         self._our_heap += (after[0] or 0) - (before[0] or 0)
         self._our_pages += after[1] - before[1]
+        self._settling = True
+
+    def _take_for_ours(self, series: LoopSeries, reading: LoopReading) -> None:
+        """What the iteration after a count takes beyond the usual is the count's, and not its."""
+        self._settling = False
+        before = series.readings
+        if len(before) < _RISES:
+            return
+        self._our_pages += _beyond([one.resident for one in [*before, reading]])
+        if reading.heap is not None:
+            self._our_heap += _beyond([one.heap or 0 for one in [*before, reading]])
 
     def _user_frames(self) -> list[types.FrameType]:
         """The frames of the user's code that are running now, the innermost first."""
@@ -264,3 +282,9 @@ class Watcher:
             and self._ticked.get(found.data["loop"], 0.0) > series.began
             for found in self.findings
         )
+
+
+def _beyond(sizes: list[int]) -> int:
+    """By how much the last rise exceeds the usual one of those before."""
+    rises = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+    return max(0, rises[-1] - round(statistics.median(rises[:-1])))
