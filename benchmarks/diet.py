@@ -64,7 +64,20 @@ def convolutional() -> keras.Model:
     return model
 
 
-MODELS = {"flattened": flattened, "embedded": embedded, "convolutional": convolutional}
+def deep() -> keras.Model:
+    """Many layers of the same size: nearly all of it is kept for the gradients."""
+    x = inputs = keras.Input((64, 64, 3))
+    for _ in range(10):
+        x = layers.Conv2D(32, 3, padding="same", use_bias=False)(x)
+        x = layers.Activation("relu")(layers.BatchNormalization()(x))
+    model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    return model
+
+
+MODELS = {"flattened": flattened, "embedded": embedded, "convolutional": convolutional,
+          "deep": deep}  # fmt: skip
 
 
 class Peaks(keras.callbacks.Callback):

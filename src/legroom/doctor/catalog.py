@@ -44,6 +44,7 @@ TITLES = {
     "LR307": "everything in full precision",
     "LR308": "an optimizer that keeps much",
     "LR309": "smaller once it is trained",
+    "LR310": "much kept for the gradients",
 }
 
 

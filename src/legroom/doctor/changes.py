@@ -102,6 +102,12 @@ def _half(policy: str) -> Callable[[dict[str, Any], list[LayerFacts]], dict[str,
     return make
 
 
+def _eight_bits(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
+    from legroom.backends.tensorflow.variants import eight_bits_config
+
+    return eight_bits_config(config)
+
+
 def _matrix(layer: LayerFacts) -> tuple[int, ...]:
     return max((shape for _, shape in layer.weights), key=math.prod, default=())
 
@@ -168,5 +174,9 @@ CHANGES = {
     ),
     "sgd": SlimChange(
         "LR308", "SGD, which keeps nothing beside the weights.", lambda config, layers: config,
+    ),
+    "eight_bits": SlimChange(
+        "LR310", "What layers keep for their gradients in eight bits, and each of them run once "
+        "more in the backward pass.", _eight_bits,
     ),
 }  # fmt: skip

@@ -23,8 +23,8 @@ def slim(model: Any, *, change: str) -> Any:
     Args:
         model: A sequential or functional Keras model.
         change: "average_pooling", "separable", "factorized_embedding", "hashed_embedding",
-            "bottleneck", "fewer_units", "smaller_input", "bfloat16", "float16", "sgd"; or, for a
-            model that is trained, "int8" or "pruned".
+            "bottleneck", "fewer_units", "smaller_input", "bfloat16", "float16", "sgd",
+            "eight_bits"; or, for a model that is trained, "int8" or "pruned".
 
     Returns:
         The changed model, compiled as the old one.

@@ -56,6 +56,7 @@ EXPECTED = {
     "bfloat16": (images, set()),
     "float16": (images, set()),
     "sgd": (images, set()),
+    "eight_bits": (images, set()),
 }
 
 
@@ -84,7 +85,7 @@ def test_a_change(change: str) -> None:
     assert type(made.optimizer).__name__ == ("SGD" if change == "sgd" else "Adam") or (
         change == "float16"  # with a scaled loss around it
     )
-    same_size = change in ("bfloat16", "float16", "sgd")
+    same_size = change in ("bfloat16", "float16", "sgd", "eight_bits")
     assert (made.count_params() == model.count_params()) == same_size
     assert made.count_params() <= model.count_params()
     assert all(np.isfinite(trained(made)))
@@ -169,3 +170,58 @@ def test_weights_behind_a_flatten_are_seen_at_once() -> None:
     assert found.id == "LR301"
     assert found.bytes == pytest.approx(4 * kernel, rel=0.01)  # its gradient, and two slots
     assert quick_model_findings(texts(), "") == quick_model_findings(images(), "") == []
+
+
+def normalized(x: Any) -> Any:
+    """With statistics, a seed, and a mask that goes through."""
+    inputs = keras.Input(x.shape[1:])
+    y = layers.Masking()(inputs)
+    y = layers.Dense(16, activation="relu")(y)
+    y = layers.Dropout(0.2, seed=3)(layers.BatchNormalization()(y))
+    y = layers.LayerNormalization()(layers.Dense(16)(y))
+    model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(y)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    return model
+
+
+def test_in_eight_bits_the_model_computes_the_same_and_its_gradients_are_near() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 6, 8)).astype("float32"), rng.integers(0, 10, 32)
+    x[:, 4:] = 0.0
+    keras.utils.set_random_seed(1)
+    model = normalized(x)
+    lean = legroom.slim(model, change="eight_bits")
+    before = model.get_weights()
+    assert np.array_equal(lean.predict(x, verbose=0), model.predict(x, verbose=0))
+    one, other = (m.fit(x, y, batch_size=32, verbose=0).history["loss"][0] for m in (model, lean))
+    assert one == pytest.approx(other, rel=1e-6)
+    kinds = [weight.path.split("/")[-1] for weight in model.weights]
+    for kind, old, exact, rounded in zip(
+        kinds, before, model.get_weights(), lean.get_weights(), strict=True
+    ):
+        if kind.startswith("moving") or kind == "seed_generator_state":
+            assert np.array_equal(exact, rounded), kind
+            continue
+        moved, nearly = (exact - old).ravel(), (rounded - old).ravel()
+        off = np.linalg.norm(moved - nearly) / max(np.linalg.norm(moved), 1e-6)
+        assert off < 0.1, (kind, off)
+    assert any(not np.array_equal(a, b) for a, b in zip(
+        model.get_weights(), lean.get_weights(), strict=True
+    ))  # fmt: skip
+    model.set_weights(lean.get_weights())
+
+
+def test_what_is_kept_in_eight_bits_is_near_what_it_was() -> None:
+    import tensorflow as tf
+
+    from legroom.backends.tensorflow.eight_bits import _Packing
+
+    packing = _Packing()
+    x = tf.random.stateless_normal((64, 5, 3), [1, 2]) * [1.0, 100.0, 0.0] + [0.0, -7.0, 2.5]
+    kept = packing.pack([x, tf.constant([True, False])])
+    assert kept[0].dtype == tf.uint8
+    again, mask = packing.unpack(kept)
+    spread = tf.reduce_max(x, [0, 1]) - tf.reduce_min(x, [0, 1])
+    assert np.all(np.abs(again - x) <= spread / 255 / 2 + 1e-4)
+    assert mask.dtype == tf.bool

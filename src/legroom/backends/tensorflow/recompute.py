@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -23,7 +23,7 @@ from tensorflow.python.eager import context, record
 from legroom.backends.tensorflow.neutral import STATEFUL_DRAWS
 from legroom.backends.tensorflow.shadow import replaced
 
-__all__ = ["run_recomputed"]
+__all__ = ["Packing", "run_recomputed"]
 
 # What Keras keeps about the call that is under way: whether it trains, and in which precision.
 _CONTEXT = ("current_call_ctx", "autocast_scope")
@@ -35,6 +35,7 @@ def run_recomputed(
     layers: Sequence[keras.layers.Layer],
     *,
     compiled: bool = False,
+    packing: Packing | None = None,
 ) -> Any:
     """Run a body now, and once more when its gradients are asked for.
 
@@ -43,13 +44,26 @@ def run_recomputed(
         inputs: The tensors. A Keras mask on one of them is passed on with it.
         layers: The layers that the body calls.
         compiled: Whether XLA compiles this: it needs another word to keep the two runs apart.
+        packing: How the inputs are kept in between; as they are, without it.
     """
-    first = _Run(body, layers, compiled)
+    first = _Run(body, layers, compiled, packing)
     masks = [getattr(x, "_keras_mask", None) for x in inputs]
     first.masked = [i for i, mask in enumerate(masks) if mask is not None]
     tensors = [*inputs, *(masks[i] for i in first.masked)]
     results = tf.custom_gradient(first.forward)(*tensors)
     return first.unpack(results if isinstance(results, (list, tuple)) else [results])
+
+
+class Packing(Protocol):
+    """How tensors are kept in less memory."""
+
+    def pack(self, tensors: Sequence[Any]) -> list[Any]:
+        """What is kept of them."""
+        ...
+
+    def unpack(self, kept: Sequence[Any]) -> list[Any]:
+        """The tensors again."""
+        ...
 
 
 class _Run:
@@ -60,10 +74,12 @@ class _Run:
         body: Callable[[Sequence[Any]], Any],
         layers: Sequence[keras.layers.Layer],
         compiled: bool,
+        packing: Packing | None,
     ) -> None:
         self._body = body
         self._layers = list(dict.fromkeys(part for x in layers for part in x._flatten_layers()))
         self._compiled = compiled
+        self._packing = packing
         self._context = {name: global_state.get_global_attribute(name) for name in _CONTEXT}
         self.masked: list[int] = []
 
@@ -89,10 +105,11 @@ class _Run:
         self._output_masks = [i for i, mask in enumerate(masks) if mask is not None]
         results = [*flat, *losses, *(masks[i] for i in self._output_masks)]
         differentiable = len(flat) + len(losses)
+        kept = tensors if self._packing is None else self._packing.pack(tensors)
 
         def backward(*upstream: Any, variables: Any = None) -> Any:
             wanted = list(variables or [])
-            return self._gradients(tensors, state, draws, upstream[:differentiable], wanted)
+            return self._gradients(kept, state, draws, upstream[:differentiable], wanted)
 
         return results, backward
 
@@ -115,14 +132,16 @@ class _Run:
 
     def _gradients(
         self,
-        tensors: Sequence[Any],
+        kept: Sequence[Any],
         state: Sequence[Any],
         draws: list[Any],
         upstream: Sequence[Any],
         variables: list[Any],
     ) -> Any:
         """The second run, and the gradients through it."""
-        again = self._after(upstream, tensors)
+        again = self._after(upstream, kept)
+        if self._packing is not None:
+            again = self._packing.unpack(again)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             watched = [x for x in again if x.dtype.is_floating or x.dtype.is_complex]
             tape.watch([*watched, *variables])
