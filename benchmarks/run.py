@@ -5,6 +5,7 @@ Writes benchmarks/results/latest.json as well.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -124,7 +125,7 @@ def explain(results: dict[str, Any]) -> None:
     say("peak memory", f"{peak / 1e6:.0f} MB", "<  200 MB", peak < 200e6)
 
 
-def accuracy() -> None:
+def accuracy(_: dict[str, Any]) -> None:
     """The short form of the comparison of estimates with the truth; what is there is kept."""
     print("Estimates against the allocator's own peak (benchmarks/accuracy.py)", flush=True)
     subprocess.run([sys.executable, str(HERE / "accuracy.py")], env=QUIET, check=True)
@@ -145,7 +146,7 @@ def recompute(results: dict[str, Any]) -> None:
             like["time"] <= even["time"] * 1.02)  # fmt: skip
 
 
-def planned() -> None:
+def planned(_: dict[str, Any]) -> None:
     """The short form of planned training under a cap."""
     print("Planned training at half of the plain peak (benchmarks/planned.py)", flush=True)
     subprocess.run([sys.executable, str(HERE / "planned.py")], env=QUIET, check=True)
@@ -208,22 +209,25 @@ def seeing(results: dict[str, Any]) -> None:
     say("  made in", f"{seen['page_seconds']:.1f} s", "", None)
 
 
+PARTS = {
+    part.__name__: part
+    for part in (
+        overhead, importing, capped, added_memory, explain, accuracy, recompute, planned,
+        snapshots, watching, streams, diet, seeing,
+    )
+}  # fmt: skip
+
+
 def main() -> None:
-    """Run all measurements."""
+    """Run all measurements, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all without")
+    chosen = parser.parse_args().parts or list(PARTS)
+    if unknown := [part for part in chosen if part not in PARTS]:
+        parser.error(f"there is no part {unknown[0]}; there are {', '.join(PARTS)}")
     results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
-    overhead(results)
-    importing(results)
-    capped(results)
-    added_memory(results)
-    explain(results)
-    accuracy()
-    recompute(results)
-    planned()
-    snapshots(results)
-    watching(results)
-    streams(results)
-    diet(results)
-    seeing(results)
+    for part in chosen:
+        PARTS[part](results)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(results, indent=1))
     print(f"Written to {RESULTS / 'latest.json'}")

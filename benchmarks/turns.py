@@ -10,7 +10,7 @@ __all__ = ["take_turns"]
 
 # Turns go on until the ratio is known this well (half of a 95 % interval), or for so many seconds.
 _PRECISION = 0.01
-_FEWEST, _LONGEST = 11, 150.0
+_FEWEST, _LONGEST = 11, 90.0
 
 
 def take_turns(plain: Callable[[], float], other: Callable[[], float]) -> dict[str, float]:
