@@ -105,7 +105,12 @@ class _Run:
         self._output_masks = [i for i, mask in enumerate(masks) if mask is not None]
         results = [*flat, *losses, *(masks[i] for i in self._output_masks)]
         differentiable = len(flat) + len(losses)
-        kept = tensors if self._packing is None else self._packing.pack(tensors)
+        kept: Sequence[Any] = tensors
+        if self._packing is not None:
+            kept = self._packing.pack(tensors)
+            # Packed before anything goes on from here: until then the inputs are there in full.
+            with tf.control_dependencies(kept):
+                results = [tf.identity(x) for x in results]
 
         def backward(*upstream: Any, variables: Any = None) -> Any:
             wanted = list(variables or [])
