@@ -15,6 +15,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "diet.py"
 PROPOSED = {
     "embedded": {"factorized_embedding", "sgd"},
     "convolutional": {"separable", "sgd", "smaller_input"},
+    "deep": {"eight_bits", "bfloat16", "smaller_input"},
 }
 
 
