@@ -172,8 +172,8 @@ class GuardedStep:
                     self._measured[size] = self._measured.get(size, 0) + 1
                     predicted = None if self._needs is None else self._needs(size)
                     self._tell.measured(samples, size, in_use, need, predicted)
-                    if self._needs is not None and self._tell.subject == "batch":
-                        self._predicted = (in_use or 0) + self._needs(size)
+                    if predicted is not None and self._tell.subject == "batch":
+                        self._predicted = (in_use or 0) + predicted
                 self._search.succeeded(size, free, need, stayed)
                 if size >= samples and self._search.settled(samples, size):
                     self._whole_fits.add(samples)

@@ -7,7 +7,6 @@ What the model computes is the same; its gradients are rounded.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ def wrapped(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("class_name") not in _KINDS or config.get("module") != "keras.layers":
         return config
     outer: dict[str, Any] = {k: config[k] for k in ("name", "inbound_nodes") if k in config}
-    inner = {key: copy.deepcopy(config[key]) for key in config if key not in outer}
+    inner = {key: config[key] for key in config if key not in outer}
     settings = {"name": config["config"]["name"], "layer": inner}
     return {
         **outer, "module": EightBits.__module__, "class_name": "EightBits",
@@ -70,7 +69,7 @@ class _Packing:
         self._types: list[Any] = []
 
     def pack(self, tensors: Sequence[Any]) -> list[Any]:
-        """What is kept: for each tensor whole numbers, where they begin, and their step."""
+        """What is kept: for each tensor whole numbers, their step, and where they begin."""
         kept: list[Any] = []
         for x in tensors:
             small = not x.dtype.is_floating or x.shape.rank < 2
@@ -81,12 +80,14 @@ class _Packing:
     def unpack(self, kept: Sequence[Any]) -> list[Any]:
         """The tensors, nearly as they were."""
         parts = iter(kept)
-        return [
-            next(parts)
-            if dtype is None
-            else tf.cast(tf.cast(next(parts), tf.float32) * next(parts) + next(parts), dtype)
-            for dtype in self._types
-        ]
+        tensors = []
+        for dtype in self._types:
+            x = next(parts)
+            if dtype is not None:
+                step, low = next(parts), next(parts)
+                x = tf.cast(tf.cast(x, tf.float32) * step + low, dtype)
+            tensors.append(x)
+        return tensors
 
 
 def _rounded(x: Any) -> list[Any]:
