@@ -9,9 +9,11 @@ import numpy as np
 from keras import tree
 
 from legroom.data.files import read_at
-from legroom.data.source import Leaf, Rows
+from legroom.data.source import Leaf, Rows, take_rows
 
 __all__ = ["ArrayFiles", "ArraysInMemory", "is_mapped"]
+
+_SMALL = 8  # chunks
 
 
 class ArraysInMemory:
@@ -36,12 +38,13 @@ class ArraysInMemory:
         """The leaves of a batch."""
         start, stop = number * self._batch_size, (number + 1) * self._batch_size
         if not self._shuffle:
-            return [np.array(array[start:stop]) for array in self._arrays]
+            rows = np.arange(start, min(stop, self.samples))
+            return [take_rows(array, rows) for array in self._arrays]
         order = self._order
         if order is None or order[0] != seed:
             drawn = np.random.Generator(np.random.PCG64(int(seed))).permutation(self.samples)
             order = self._order = int(seed), drawn
-        return [array[order[1][start:stop]] for array in self._arrays]
+        return [take_rows(array, order[1][start:stop]) for array in self._arrays]
 
 
 class ArrayFiles:
@@ -53,7 +56,6 @@ class ArrayFiles:
     """
 
     scratch_bytes = 0
-    kept_bytes = 0
 
     def __init__(self, arrays: Any, chunk_bytes: int) -> None:
         flat = tree.flatten(arrays)
@@ -66,6 +68,10 @@ class ArrayFiles:
         if samples % self._rows:
             self.sizes[-1] = samples % self._rows
         self.chunk_bytes = self._rows * row
+        # Labels, mostly: to ask the kernel for a few of them takes longer than to read them.
+        small = [is_mapped(array) and array.nbytes <= _SMALL * self.chunk_bytes for array in flat]
+        flat = [np.array(array) if few else array for array, few in zip(flat, small, strict=True)]
+        self.kept_bytes = sum(array.nbytes for array, few in zip(flat, small, strict=True) if few)
         self._readers = [_rows_of(array) for array in flat]
 
     def room(self, chunks: int) -> Rows:

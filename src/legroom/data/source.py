@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Leaf", "Room", "Rows", "Source", "Texts"]
+__all__ = ["Leaf", "Room", "Rows", "Source", "Texts", "empty", "take_rows"]
+
+_ALIGNED = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,4 +126,23 @@ class Rows:
 
     def take(self, rows: Any) -> list[Any]:
         """Some of the samples."""
-        return [part.take(rows) if isinstance(part, Texts) else part[rows] for part in self.parts]
+        return [
+            part.take(rows) if isinstance(part, Texts) else take_rows(part, rows)
+            for part in self.parts
+        ]
+
+
+def take_rows(array: Any, rows: Any) -> Any:
+    """Some rows of an array, copied."""
+    if array.dtype.hasobject:
+        return array[rows]
+    out = empty((len(rows), *array.shape[1:]), array.dtype)
+    return np.take(array, rows, 0, out, mode="clip")
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array that TensorFlow takes over as it is: others, less aligned, it copies."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + _ALIGNED, np.uint8)
+    first = -raw.ctypes.data % _ALIGNED
+    return raw[first : first + size].view(dtype).reshape(shape)

@@ -23,7 +23,11 @@ __all__ = ["stream"]
 
 _CHUNK = 2**20
 _CHUNKS = 256  # of a window, at least, where samples are small enough: a window is well mixed then
-_BATCHES = 6  # in flight: two that wait, one being made and its parts, two on their way
+# Batches are made in turns, of so many, so many bytes and such a share of the budget at most.
+_TURN, _TURN_BYTES, _TURN_SHARE = 8, 2**23, 10
+# In flight, in turns of one: two that wait, one being made and its parts, two used. Each batch
+# more in a turn is one that is made and one that waits.
+_BATCHES = 6
 # What allocators, threads and graphs take beside: an eighth, and so many bytes.
 _BESIDE = 2**24
 _EXPECTED = (
@@ -93,22 +97,30 @@ def stream(
     files = _opened(source, budget, columns)
     if isinstance(files, tuple):
         arrays = ArraysInMemory(files[0], batch_size, bool(shuffle))
-        _needed(
-            budget, _in_flight(arrays.leaves, batch_size) + 8 * arrays.samples,
-            f"batches of {batch_size} samples",
-        )  # fmt: skip
+        turn, in_flight = _turn(arrays.leaves, batch_size, budget)
+        _needed(budget, in_flight + 8 * arrays.samples, f"batches of {batch_size} samples")
         return streams.batches(
-            arrays, arrays.leaves, arrays.structure, arrays.samples, batch_size, seed
+            arrays, arrays.leaves, arrays.structure, arrays.samples, batch_size, seed, turn
         )
     samples = int(files.sizes.sum())
-    at_once = _chunks_at_once(files, budget, batch_size)
+    turn, in_flight = _turn(files.leaves, batch_size, budget)
+    at_once = _chunks_at_once(files, budget, batch_size, in_flight)
     reader = WindowReader(files, batch_size, at_once, bool(shuffle))
-    return streams.batches(reader, files.leaves, files.structure, samples, batch_size, seed)
+    return streams.batches(reader, files.leaves, files.structure, samples, batch_size, seed, turn)
 
 
-def _chunks_at_once(source: Source, budget: int, batch_size: int) -> int:
+def _turn(leaves: list[Leaf], batch_size: int, budget: int) -> tuple[int, float]:
+    """The batches that are made at a time, and what all that are in flight take."""
+    batch = max(1, batch_size * sum(leaf.bytes for leaf in leaves))
+    turn = int(min(_TURN, max(1, min(_TURN_BYTES, budget // _TURN_SHARE) // batch)))
+    if any(leaf.dtype == object for leaf in leaves):
+        turn = 1  # texts are there twice for a while, and take so long that turns would save little
+    return turn, (_BATCHES + 2 * (turn - 1)) * batch
+
+
+def _chunks_at_once(source: Source, budget: int, batch_size: int, in_flight: float) -> int:
     """The chunks that each of two windows can have."""
-    rest = _in_flight(source.leaves, batch_size) + source.scratch_bytes + source.kept_bytes
+    rest = in_flight + source.scratch_bytes + source.kept_bytes
     room = budget - min(budget // 2, budget // 8 + _BESIDE)
     orders = 8 * int(source.sizes.max())  # of the samples in a chunk
     least = rest + 2 * (source.chunk_bytes + orders)
@@ -122,10 +134,6 @@ def _chunks_at_once(source: Source, budget: int, batch_size: int) -> int:
             hint)  # fmt: skip
     fits = int((room - rest) // (2 * (source.chunk_bytes + orders)))
     return min(fits, len(source.sizes))
-
-
-def _in_flight(leaves: list[Leaf], batch_size: int) -> float:
-    return _BATCHES * batch_size * sum(leaf.bytes for leaf in leaves)
 
 
 def _needed(budget: int, least: float, what: str, hint: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from legroom.data.order import PassOrder
-from legroom.data.source import Room, Source
+from legroom.data.source import Room, Source, empty
 
 __all__ = ["WindowReader"]
 
@@ -70,7 +70,7 @@ class WindowReader:
                 place = stop
         if len(parts) == 1:
             return parts[0]
-        return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+        return [_joined(pieces) for pieces in zip(*parts, strict=True)]
 
     def _order_of(self, seed: int) -> PassOrder:
         if self._order is None or self._order[0] != seed:
@@ -122,3 +122,10 @@ class WindowReader:
         self._source.read(order.chunks(number), room)
         start, stop = (int(place) for place in order.starts[number : number + 2])
         return _Window(seed, number, start, stop, room, order.samples(number))
+
+
+def _joined(pieces: tuple[Any, ...]) -> Any:
+    if pieces[0].dtype.hasobject:
+        return np.concatenate(pieces)
+    rows = sum(map(len, pieces))
+    return np.concatenate(pieces, out=empty((rows, *pieces[0].shape[1:]), pieces[0].dtype))

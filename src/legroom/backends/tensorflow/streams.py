@@ -3,16 +3,21 @@
 A pass begins with two numbers: what its order is drawn from, which tf.data draws anew for each
 iterator, as it does for a shuffle; and the first batch, which is 0 unless it was set for the
 iterator that begins next.
+
+Batches are made several at a time, in turns: from thread to thread and from TensorFlow to Python
+and back takes as long as to copy half a megabyte.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 __all__ = ["batches", "find_stream", "image_batches", "image_size_of", "started_at"]
@@ -21,7 +26,8 @@ _MARK = "_legroom_stream"
 _ONE_TO_ONE = ("_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset")
 # Ops that do something else each time they run.
 _MEMORY = ("Random", "PyFunc", "Assign")
-_WAITING = 2
+# Batches of paths of images that are made at a time.
+_PATHS = 16
 
 
 @dataclasses.dataclass
@@ -39,6 +45,7 @@ def batches(
     samples: int,
     batch_size: int,
     seed: int,
+    turn: int,
 ) -> Any:
     """A pipeline of batches that a Python function makes.
 
@@ -49,18 +56,32 @@ def batches(
         samples: How many there are.
         batch_size: Samples in a batch.
         seed: What the orders are drawn from.
+        turn: Batches that are made at a time; one more may wait.
     """
     rows = None if samples % batch_size else batch_size
-    passes, known = _passes(samples, batch_size, seed)
+    turns, known = _turns(samples, batch_size, seed, turn)
+    types = [_type(leaf) for leaf in leaves]
 
-    def one(order: Any, number: Any) -> Any:
-        types = [_type(leaf) for leaf in leaves]
-        made = tf.numpy_function(read, [order, number], types)
-        for tensor, leaf in zip(made, leaves, strict=True):
+    def make(order: int, first: int) -> list[Any]:
+        made = [read(order, number) for number in _numbers(first, turn, known)]
+        # There have to be as many in the last turn, which ends before these.
+        made += made[-1:] * (turn - len(made))
+        return [leaf for batch in made for leaf in batch]
+
+    def one_turn(order: Any, first: Any) -> Any:
+        made = tf.numpy_function(make, [order, first], types * turn)
+        for tensor, leaf in zip(made, [*leaves] * turn, strict=True):
             tensor.set_shape((rows, *leaf.shape))
-        return tf.nest.map_structure(lambda place: made[place], structure)
+        parts = [made[start : start + len(types)] for start in range(0, len(made), len(types))]
+        batches = [tf.nest.map_structure(part.__getitem__, structure) for part in parts]
+        return first, tuple(batches)
 
-    return _ended(passes.map(one), known)
+    def one_by_one(first: Any, made: Any) -> Any:
+        singles = [tf.data.Dataset.from_tensors(batch) for batch in made]
+        joined = functools.reduce(lambda ahead, single: ahead.concatenate(single), singles)
+        return joined.take(known.batches - first)
+
+    return _ended(turns.map(one_turn).flat_map(one_by_one), known, turn + 1)
 
 
 def image_batches(
@@ -89,10 +110,14 @@ def image_batches(
     """
     labelled = structure != 0
     types = [tf.string, tf.int32] if labelled else [tf.string]
-    passes, known = _passes(samples, batch_size, seed)
+    turns, known = _turns(samples, batch_size, seed, _PATHS)
 
-    def paths(order: Any, number: Any) -> Any:
-        made = tf.numpy_function(read, [order, number], types)
+    def make(order: int, first: int) -> list[Any]:
+        made = [read(order, number) for number in _numbers(first, _PATHS, known)]
+        return [np.concatenate(leaf) for leaf in zip(*made, strict=True)]
+
+    def paths(order: Any, first: Any) -> Any:
+        made = tf.numpy_function(make, [order, first], types)
         for tensor in made:
             tensor.set_shape((None,))
         return tuple(made)
@@ -111,12 +136,13 @@ def image_batches(
         image.set_shape((*size, 3))
         return (image, *label) if labelled else image
 
-    singles = passes.map(paths).unbatch()
+    singles = turns.map(paths).unbatch()
     decoded = singles.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     options = tf.data.Options()
     options.autotune.ram_budget = ram_bytes
     exact = samples % batch_size == 0
-    dataset = _ended(decoded.batch(batch_size, drop_remainder=exact).with_options(options), known)
+    batched = decoded.batch(batch_size, drop_remainder=exact).with_options(options)
+    dataset = _ended(batched, known, tf.data.AUTOTUNE)
     dataset.class_names = class_names
     return dataset
 
@@ -151,8 +177,8 @@ def started_at(dataset: Any, batch: int) -> Iterator[Any] | None:
     return itertools.islice(iterator, stream.batches - batch)
 
 
-def _passes(samples: int, batch_size: int, seed: int) -> tuple[Any, _Stream]:
-    """The numbers of the batches of a pass, each with what the pass's order is drawn from."""
+def _turns(samples: int, batch_size: int, seed: int, turn: int) -> tuple[Any, _Stream]:
+    """What the order of a pass is drawn from, with the number of each turn's first batch."""
     count = -(-samples // batch_size)
     with tf.device("CPU:0"):
         first = tf.Variable(0, dtype=tf.int64, trainable=False, name="legroom_first_batch")
@@ -163,15 +189,20 @@ def _passes(samples: int, batch_size: int, seed: int) -> tuple[Any, _Stream]:
             taken = first.assign(0)
         with tf.control_dependencies([taken]):
             now = tf.identity(now)
-        return tf.data.Dataset.range(now, count).map(lambda number: (order, number))
+        return tf.data.Dataset.range(now, count, turn).map(lambda number: (order, number))
 
     orders = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).take(1)
     return orders.flat_map(begin), _Stream(first, count)
 
 
-def _ended(dataset: Any, stream: _Stream) -> Any:
+def _numbers(first: int, turn: int, stream: _Stream) -> range:
+    """The batches of a turn."""
+    return range(first, min(first + turn, stream.batches))
+
+
+def _ended(dataset: Any, stream: _Stream, waiting: int) -> Any:
     counted = dataset.apply(tf.data.experimental.assert_cardinality(stream.batches))
-    dataset = counted.prefetch(_WAITING)
+    dataset = counted.prefetch(waiting)
     setattr(dataset, _MARK, stream)
     return dataset
 
