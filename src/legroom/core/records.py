@@ -35,6 +35,9 @@ class Shown:
     def __rich__(self) -> Any:
         return self._render("rich") or repr(self)
 
+    def __str__(self) -> str:
+        return self._as_text()
+
     def _repr_html_(self) -> str | None:
         return typing.cast("str | None", self._render("html"))
 

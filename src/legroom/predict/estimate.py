@@ -45,8 +45,8 @@ class Estimate(Record):
     source: str
     breakdown: dict[str, int]
     layers: tuple[tuple[str, int], ...] = ()
-    timeline: tuple[tuple[str, int], ...] = ()
-    parts: tuple[tuple[int, ...], ...] = ()
+    timeline: tuple[tuple[str, int], ...] = dataclasses.field(default=(), repr=False)
+    parts: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 

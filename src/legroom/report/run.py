@@ -30,7 +30,7 @@ class RunReport(Record):
         restarts: How often the script was started again after it had died.
     """
 
-    events: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = dataclasses.field(default=(), repr=False)
     ooms: int = 0
     batch_size: int | None = None
     slice_size: int | None = None

@@ -104,4 +104,4 @@ def test_a_renderer_serves_subclasses_too() -> None:
     assert ShownToo().__rich__() == repr(ShownToo())
     assert ShownToo()._repr_html_() is None
     register_renderer(Shown, "rich", lambda record: f"<{type(record).__name__}>")
-    assert ShownToo().__rich__() == "<ShownToo>"
+    assert ShownToo().__rich__() == str(ShownToo()) == "<ShownToo>"
