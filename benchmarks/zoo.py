@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import layers
+from zoo_aside import conv_lstm, graph_attention, unet_of_volumes
 
 __all__ = ["ZOO", "Entry", "compiled", "one_batch"]
 
@@ -312,6 +313,9 @@ ZOO = {
     "ConvNeXtTiny": Entry(application("ConvNeXtTiny", 64)),
     "EfficientNetV2B0": Entry(application("EfficientNetV2B0", 64)),
     "NASNetMobile": Entry(application("NASNetMobile", 64)),
+    "unet_of_volumes": Entry(unet_of_volumes),
+    "conv_lstm": Entry(conv_lstm, "mse", metrics=()),
+    "graph_attention": Entry(graph_attention),
 }
 
 

@@ -7,14 +7,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Axes", "Graph", "Node", "Size", "StepWalk"]
+__all__ = ["NO_SCRATCH", "Axes", "Graph", "Node", "Scratch", "Size", "StepWalk"]
 
 # A tensor's axes: of each a fixed length, and one that is added for each sample.
 Axes = tuple[tuple[float, float], ...]
 # A tensor's axes and the bytes of an entry.
 Size = tuple[Axes, float]
+
+
+class Scratch(NamedTuple):
+    """What an op takes while it runs.
+
+    Attributes:
+        fixed: Bytes at every batch size.
+        each: Bytes for each sample.
+        since: The batch size from which on it takes them; below it takes nothing.
+    """
+
+    fixed: float = 0.0
+    each: float = 0.0
+    since: int = 0
+
+
+NO_SCRATCH = Scratch()
 
 
 @dataclasses.dataclass
@@ -30,7 +47,7 @@ class Node:
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
-        scratch: Fixed bytes, and bytes for each sample, taken while it runs.
+        scratch: What it takes while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
         work: How long it takes for each byte that it makes, where 1 is an op that only passes
             over its tensors.
@@ -46,7 +63,7 @@ class Node:
     controls: list[int]
     outputs: list[Size | None]
     cheap: bool = False
-    scratch: tuple[float, float] = (0.0, 0.0)
+    scratch: Scratch = NO_SCRATCH
     copies: int | None = None
     work: float = 1.0
     body: Graph | None = None

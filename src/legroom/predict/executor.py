@@ -224,9 +224,9 @@ class _Run:
             (copied,) = inputs[node.copies]
             if copied.size is not None and (copied.references > 1 or copied.kept):
                 scratch.append(self._new(node.name, "temp", copied.size))
-        if node.scratch != (0.0, 0.0):
-            fixed, each = node.scratch
-            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0)))
+        fixed, each, since = node.scratch
+        if fixed or each:
+            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0), since))
         self._scratch = scratch
         return made
 
@@ -294,12 +294,12 @@ class _Run:
                     return value
         return None
 
-    def _new(self, op: str, region: str, size: Size) -> _Buffer:
+    def _new(self, op: str, region: str, size: Size, since: int = 0) -> _Buffer:
         self._made += 1
         buffer = _Buffer(self._made, size)
         buffer.references = 1
         axes, itemsize = size
-        self.entries.append(Allocation(self._made, op, region, 0, axes, itemsize))
+        self.entries.append(Allocation(self._made, op, region, 0, axes, itemsize, since=since))
         return buffer
 
     @staticmethod

@@ -307,6 +307,7 @@ def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int
 
 def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
     from legroom.backends.tensorflow.probe import SIZES, ProbeChild
+    from legroom.backends.tensorflow.scratch import later_scratch
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.backends.tensorflow.threads import asked_threads
     from legroom.predict.recording import read_recording
@@ -316,13 +317,14 @@ def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
     ) as child:  # it imports TensorFlow while the step is traced here
         step = trace_step(model, **asked)
         record = child.record(step)
-    return read_recording(record, SIZES), step
+    return read_recording(record, SIZES, later_scratch(step.graph)), step
 
 
 def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
+    from legroom.backends.tensorflow.axes import TRACED_SIZE
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.backends.tensorflow.threads import executor_threads
-    from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
+    from legroom.backends.tensorflow.walk import input_sizes, walk_step
     from legroom.predict.traced import write_script
 
     step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)

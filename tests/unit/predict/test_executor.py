@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legroom.core.graphs import Graph, Node
+from legroom.core.graphs import Graph, Node, Scratch
 from legroom.predict.executor import Executor, Variable
 from legroom.predict.script import Allocation
 
@@ -86,7 +86,7 @@ def test_a_batch_comes_when_all_else_has_run():
 
 
 def test_scratch_is_gone_when_the_op_is_done():
-    nodes = [argument(), new("a", 1, 0, scratch=(100.0, 2.0))]
+    nodes = [argument(), new("a", 1, 0, scratch=Scratch(100.0, 2.0))]
     entries = Executor(Graph(nodes, [0], [(1, 0)])).run()
     assert isinstance(entries[1], Allocation)
     assert entries[1].region == "temp"

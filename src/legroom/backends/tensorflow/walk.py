@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
+from legroom.backends.tensorflow.axes import TRACED_SIZE, axes_of
 from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
-from legroom.backends.tensorflow.scratch import scratch_bytes
+from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
-from legroom.core.graphs import Axes, Graph, Node, Size, StepWalk
+from legroom.core.graphs import Graph, Node, Size, StepWalk
 
 __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
-
-# The batch size to trace for: a prime that no layer is as wide as, so that an axis which it
-# divides is the batch's.
-TRACED_SIZE = 1009
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
             "Assert",
@@ -41,7 +37,6 @@ _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_br
 _HEAVY = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
           "Conv2DBackpropFilter", "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2",
           "DepthwiseConv2dNative"}  # fmt: skip
-_WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 
 
 def walk_gradients(model: Any, data: Any) -> StepWalk:
@@ -65,24 +60,9 @@ def walk_step(step: StepGraph) -> Graph:
 
 def input_sizes(step: StepGraph) -> list[Size]:
     """The sizes of the parts of a batch."""
-    return [(_axes(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs]
-
-
-def _axes(shape: Sequence[int | None]) -> Axes:
-    return _known_axes(tuple(shape))
-
-
-@functools.lru_cache(maxsize=4096)
-def _known_axes(shape: tuple[int | None, ...]) -> Axes:
-    axes = []
-    for length in shape:
-        if length is None:
-            length = TRACED_SIZE
-        if length and length % TRACED_SIZE == 0:
-            axes.append((0.0, float(length // TRACED_SIZE)))
-        else:
-            axes.append((float(length), 0.0))
-    return tuple(axes)
+    return [
+        (axes_of(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs
+    ]
 
 
 class _Walker:
@@ -126,7 +106,7 @@ class _Walker:
                     place[each.stand_in.name],
                     [place[op.name] for op in each.ops if _is_part(op, place)],
                     {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
-                    (_axes(each.shapes[0]), _axes(each.shapes[1])),
+                    (axes_of(each.shapes[0]), axes_of(each.shapes[1])),
                 )
                 for each in self._repeats
                 if each.stand_in.graph is graph
@@ -173,8 +153,8 @@ class _Walker:
         elif kind in ("Fill", "ZerosLike"):
             # Of its tensor only the shape counts, which TensorFlow's optimizer knows.
             node.ahead = 1
-        elif kind in _WITH_SCRATCH:
-            node.scratch = _scratch(op)
+        elif kind in WITH_SCRATCH:
+            node.scratch = scratch_of(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
 
@@ -183,7 +163,7 @@ class _Walker:
         """A list of a tensor's parts along its first axis, each of which is a copy."""
         length, *rest = tensor.shape.as_list()
         node.effect, node.turns = "unstack", length or 1
-        node.outputs = [(_axes(rest), float(tensor.dtype.size or 8))]
+        node.outputs = [(axes_of(rest), float(tensor.dtype.size or 8))]
 
     def _body(self, op: Any, attribute: str) -> Graph:
         name = op.get_attr(attribute).name
@@ -257,25 +237,4 @@ def _size(tensor: Any) -> Size | None:
     dtype, shape = tensor.dtype, tensor.shape
     if dtype in (tf.resource, tf.variant) or shape.rank is None:
         return None
-    return _axes(shape.as_list()), float(dtype.size or 8)
-
-
-def _scratch(op: Any) -> tuple[float, float]:
-    """Scratch as a function of the batch: what it takes at two sizes tells."""
-
-    def at(samples: int) -> int:
-        def lengths(tensor: Any) -> list[int] | None:
-            if tensor.shape.rank is None:
-                return None
-            return [round(fixed + each * samples) for fixed, each in _axes(tensor.shape.as_list())]
-
-        shapes = [lengths(tensor) for tensor in op.inputs]
-        output = lengths(op.outputs[0])
-        if output is None or any(shape is None for shape in shapes):
-            return 0
-        known = [shape for shape in shapes if shape is not None]
-        return scratch_bytes(op.type, known, output, op.outputs[0].dtype.size)
-
-    one, many = at(64), at(128)
-    each = (many - one) / 64
-    return max(0.0, one - 64 * each), each
+    return axes_of(shape.as_list()), float(dtype.size or 8)
