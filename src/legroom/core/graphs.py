@@ -9,7 +9,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["NO_SCRATCH", "Axes", "Graph", "Node", "Scratch", "Size", "StepWalk"]
+__all__ = ["NO_SCRATCH", "TIMED_AT", "Axes", "Graph", "Node", "Scratch", "Size", "StepWalk"]
+
+# The batch size at which ops are timed. Only the order of times counts, which is much the same at
+# all sizes.
+TIMED_AT = 16
 
 # A tensor's axes: of each a fixed length, and one that is added for each sample.
 Axes = tuple[tuple[float, float], ...]
@@ -49,12 +53,12 @@ class Node:
         cheap: Whether the executor runs it at once.
         scratch: What it takes while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
-        work: How long it takes for each byte that it makes, where 1 is an op that only passes
-            over its tensors.
+        work: How long it takes beside reading and writing, in the time that a byte takes.
         body: The graph that it runs.
         turns: How often a loop runs it, or how many items a list has.
         ahead: Of a loop, how many turns may be under way at a time. Of an op in one, whether it
-            waits for nothing that the turn before makes, and so runs that many turns ahead.
+            waits for nothing that the turn before makes, and so runs that many turns ahead. What
+            it makes then is a list, which is given to the loop behind its arguments.
     """
 
     name: str
@@ -65,7 +69,7 @@ class Node:
     cheap: bool = False
     scratch: Scratch = NO_SCRATCH
     copies: int | None = None
-    work: float = 1.0
+    work: float = 0.0
     body: Graph | None = None
     turns: int = 1
     ahead: int = 0

@@ -9,7 +9,7 @@ variable that is written while someone still reads it moves to memory of its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
 from legroom.predict.crew import Crew
@@ -97,6 +97,7 @@ class _Run:
         self._made = made
         self._wirings = wirings
         self._scratch: _Value = []
+        self._turn = 0  # of the loop that is under way
 
     def run(self, graph: Graph, arguments: Sequence[_Value], threads: int = 1) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
@@ -108,7 +109,8 @@ class _Run:
         pending = list(wiring.pending)
         values: list[_Value] = [[]] * wiring.count
         given = dict(zip(graph.arguments, arguments, strict=True))
-        crew = Crew(nodes, wiring.early, wiring.late, threads)
+        crew = Crew(nodes, wiring.early, threads)
+        late = wiring.late
         scratch: dict[int, _Value] = {}
         entries = self.entries
 
@@ -156,11 +158,28 @@ class _Run:
                     crew.run(thread, number, wiring.times[number] if threads > 1 else 0.0)
                 continue
             task = crew.end()
-            if task is None:
+            if task is not None:
+                thread, number = task
+                crew.ready(thread, end(number))
+            elif late:
+                crew.arrived(self._arrive(late, begin, end, wiring.places))
+                late = []
+            else:
                 break
-            thread, number = task
-            crew.ready(thread, end(number))
         return [values[result] for result in wiring.results]
+
+    @staticmethod
+    def _arrive(
+        late: Sequence[int],
+        begin: Callable[[int], None],
+        end: Callable[[int], list[int]],
+        places: Sequence[int],
+    ) -> list[int]:
+        """Have a batch come, all of its parts at once; returns what can run now, in its order."""
+        for number in late:
+            begin(number)
+        found = [each for number in late for each in end(number)]
+        return sorted(found, key=places.__getitem__)
 
     def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         """What a node makes, each held once."""
@@ -197,7 +216,9 @@ class _Run:
             items = inputs[0]
             return [self._again(items[:-1]), self._again(items[-1:])]
         if effect == "get":
-            return [self._again(inputs[0][:1])]
+            # Each turn of a loop gets another one.
+            items = inputs[0]
+            return [self._again([items[self._turn % len(items)]] if items else [])]
         if effect == "unstack":
             # An item is the tensor's first axis apart from its length.
             (size,) = node.outputs
@@ -259,18 +280,17 @@ class _Run:
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         body = node.body
         assert body is not None
-        values = self._taken(inputs)
+        count = len(body.arguments)
+        values, ahead = self._taken(inputs[:count]), inputs[count:]
         turns = min(node.turns, _MOST_TURNS)
-        # What waits for no other turn is made for those to come, as far as they may be under way.
-        early = [each for each in body.nodes if each.ahead]
-        ahead = [
-            [self._new(each.name, "output", each.outputs[0]) for each in early if each.outputs[0]]
-            for _ in range(min(turns, node.ahead) - 1)
-        ]
-        for turn in range(turns):
-            if turns - turn <= len(ahead):
-                self.drop(ahead.pop())
+        outer = self._turn
+        for self._turn in range(turns):
+            for items in ahead:
+                # What was made ahead is there for each of the turns to come.
+                if turns - self._turn <= len(items):
+                    self.drop([items.pop()])
             values = self.run(body, values)
+        self._turn = outer
         return values
 
     def _taken(self, values: list[_Value]) -> list[_Value]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
 from legroom.backends.tensorflow.axes import TRACED_SIZE, axes_of
+from legroom.backends.tensorflow.durations import work_of
 from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
@@ -26,6 +27,10 @@ _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "S
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
           "VarHandleOp", "EnsureShape", "BiasAddGrad"}  # fmt: skip
+# Of these what comes out is small, and does not depend on the batch where what goes in does not.
+_COMPUTED = {"StridedSlice", "Pack", "Sub", "AddV2", "Mul", "Prod", "Cast", "ConcatV2", "GatherV2",
+             "Range", "Maximum", "FloorDiv", "FloorMod", "Identity", "InvertPermutation",
+             "BroadcastArgs", "BroadcastGradientArgs", "Reshape", "ExpandDims"}  # fmt: skip
 _VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
               "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
@@ -34,9 +39,6 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
-_HEAVY = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
-          "Conv2DBackpropFilter", "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2",
-          "DepthwiseConv2dNative"}  # fmt: skip
 
 
 def walk_gradients(model: Any, data: Any) -> StepWalk:
@@ -75,6 +77,8 @@ class _Walker:
     def graph(self, graph: Any, arguments: list[Any]) -> Graph:
         """A graph's nodes, without those that nothing depends on."""
         ops = _needed(graph)
+        if not any(op.type in ("While", "StatelessWhile") for op in ops):
+            ops.sort(key=_is_moved_back)
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
@@ -86,7 +90,11 @@ class _Walker:
                 ports[tensor.ref()] = (count + port, 0) if split else (count, port)
             count += len(op.outputs) if op.type == "IdentityN" else 1
         nodes: list[Node] = []
+        known = _known(ops)
         for op in ops:
+            if op.name in known:
+                nodes.append(Node(op.name, "none", [], [], [None] * len(op.outputs), cheap=True))
+                continue
             inputs = [ports[tensor.ref()] for tensor in op.inputs]
             if op.type == "IdentityN":
                 # TensorFlow's optimizer takes it apart; as one op it would be a barrier.
@@ -94,6 +102,7 @@ class _Walker:
             else:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
                 nodes.append(self._node(op, inputs, controls))
+        _run_ahead(nodes)
         made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
@@ -117,7 +126,7 @@ class _Walker:
         kind = op.type
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
-        node.work = 8.0 if kind in _HEAVY else 1.0
+        node.work = work_of(op)
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
         elif kind.startswith("ResourceScatter"):
@@ -204,6 +213,38 @@ class _Walker:
         return turns
 
 
+def _is_moved_back(op: Any) -> bool:
+    """Whether an op is found behind others in what TensorFlow's optimizer makes of a graph.
+
+    The comparison in the look-up of an embedding is, in all graphs without loops that were looked
+    at; why is not known. It decides whether the targets are there when the outputs are.
+    """
+    return op.type == "Less" and {tensor.op.type for tensor in op.inputs} == {
+        "Placeholder",
+        "Const",
+    }
+
+
+def _run_ahead(nodes: list[Node]) -> None:
+    """Add what loops make for turns to come.
+
+    A loop's turns begin before all is there that the first one reads: those of a gradient's when
+    the loop that it is the gradient of has ended.
+    """
+    for node in list(nodes):
+        if node.body is None or node.effect != "loop":
+            continue
+        turns = min(node.turns, node.ahead) - 1
+        sources = {source for source, _ in node.inputs}
+        waits = [source for source in sources if nodes[source].effect == "loop"] or list(sources)
+        for each in node.body.nodes:
+            if each.ahead and turns > 0 and each.effect != "loop":
+                node.inputs.append((len(nodes), 0))
+                nodes.append(
+                    Node(each.name, "unstack", [], sorted(waits), each.outputs, turns=turns)
+                )
+
+
 def _needed(graph: Any) -> list[Any]:
     """The ops that a graph's results and effects depend on, in the order of their making."""
     needed: set[str] = set()
@@ -219,6 +260,17 @@ def _needed(graph: Any) -> list[Any]:
         waiting.extend(tensor.op for tensor in op.inputs)
         waiting.extend(op.control_inputs)
     return [op for op in graph.get_operations() if op.name in needed]
+
+
+def _known(ops: Sequence[Any]) -> set[str]:
+    """The ops that TensorFlow's optimizer computes beforehand: what constants alone decide."""
+    known: set[str] = set()
+    for op in ops:
+        if op.type == "Const" or (
+            op.type in _COMPUTED and all(tensor.op.name in known for tensor in op.inputs)
+        ):
+            known.add(op.name)
+    return known
 
 
 def _is_part(op: Any, place: Mapping[str, int]) -> bool:
