@@ -9,6 +9,7 @@ variable that is written while someone still reads it moves to memory of its own
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
@@ -20,6 +21,8 @@ __all__ = ["Executor", "Variable"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
+# How long an op takes, as a multiple of how long it should.
+_SPREAD = (0.5, 1.5)
 
 
 class _Buffer:
@@ -79,20 +82,23 @@ class Executor:
         self._arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
         self._wirings: dict[int, Wiring] = {}
 
-    def run(self, made: int = 0) -> list[Entry]:
+    def run(self, made: int = 0, chance: int = 0) -> list[Entry]:
         """Run it once.
 
         Args:
             made: The number after which those of this run's allocations begin.
+            chance: With several threads, how long ops take differs from run to run; this says
+                which of them it is.
         """
-        run = _Run(made, self._wirings)
+        run = _Run(made, self._wirings, random.Random(chance))
         for value in run.run(self._graph, self._arguments, self._threads):
             run.drop(value)
         return run.entries
 
 
 class _Run:
-    def __init__(self, made: int, wirings: dict[int, Wiring]) -> None:
+    def __init__(self, made: int, wirings: dict[int, Wiring], chance: random.Random) -> None:
+        self._chance = chance
         self.entries: list[Entry] = []
         self._made = made
         self._wirings = wirings
@@ -112,7 +118,7 @@ class _Run:
         crew = Crew(nodes, wiring.early, threads)
         late = wiring.late
         scratch: dict[int, _Value] = {}
-        entries = self.entries
+        entries, vary = self.entries, self._chance.uniform
 
         def begin(number: int) -> None:
             if number in given:
@@ -155,7 +161,8 @@ class _Run:
                 if nodes[number].cheap:
                     crew.ready(thread, end(number))
                 else:
-                    crew.run(thread, number, wiring.times[number] if threads > 1 else 0.0)
+                    time = wiring.times[number] * vary(*_SPREAD) if threads > 1 else 0.0
+                    crew.run(thread, number, time)
                 continue
             task = crew.end()
             if task is not None:
