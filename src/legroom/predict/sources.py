@@ -275,7 +275,7 @@ class Prediction:
             if walked.steady > played[0].steady:
                 script, played = self._script("traced")[0], [walked, *played]
         peaks = [each.steady for each in played]
-        peak, first = peaks[0], max(each.first for each in played)
+        peak, first = peaks[0], played[0].first
         below, above = _margins(source)
         held = {role: step.bytes_of(role) for role in ("weights", "optimizer", "other")}
         # What is held does not grow and is known: doubt is about the rest.
