@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import layers
+from zoo_aside import conv_lstm, graph_attention, unet_of_volumes
 
 __all__ = ["ZOO", "Entry", "compiled", "one_batch"]
 
@@ -151,7 +152,7 @@ def own_step() -> Any:
     x = inputs = keras.Input((64, 64, 3))
     for width in (24, 48, 96):
         x = layers.SeparableConv2D(width, 3, padding="same", activation="relu")(x)
-        x = layers.AveragePooling2D()(x)
+        x = layers.AveragePooling2D(2)(x)
     return OwnStep(inputs, layers.Dense(10, "softmax")(layers.Flatten()(x)))
 
 
@@ -312,6 +313,9 @@ ZOO = {
     "ConvNeXtTiny": Entry(application("ConvNeXtTiny", 64)),
     "EfficientNetV2B0": Entry(application("EfficientNetV2B0", 64)),
     "NASNetMobile": Entry(application("NASNetMobile", 64)),
+    "unet_of_volumes": Entry(unet_of_volumes),
+    "conv_lstm": Entry(conv_lstm, "mse", metrics=()),
+    "graph_attention": Entry(graph_attention),
 }
 
 

@@ -137,6 +137,31 @@ def near_the_truth():
     }
 
 
+def volumes():
+    """What the gradients of a convolution over volumes take beside their results."""
+    from legroom.backends.tensorflow.scratch import scratch_bytes
+
+    kernel, ones = (3, 3, 3, 3, 16), [1] * 5
+
+    def scratch(kind, samples):
+        x, w = tf.zeros((samples, 8, 20, 20, 3)), tf.zeros(kernel)
+        y = tf.zeros((samples, 6, 18, 18, 16))
+        of_filter = kind == "Conv3DBackpropFilterV2"
+        given = {"input": x, "filter_sizes": kernel}
+        given = given if of_filter else {"input_sizes": x.shape, "filter": w}
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+        made = getattr(tf.raw_ops, kind)(out_backprop=y, strides=ones, padding="VALID", **given)
+        peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+        taken = peak - before - made.numpy().nbytes
+        shapes = [[5], list(kernel), y.shape.as_list()]
+        shapes = [x.shape.as_list(), [5], shapes[2]] if of_filter else shapes
+        return taken, scratch_bytes(kind, shapes, made.shape.as_list(), 4)
+
+    kinds = ("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2")
+    return {kind: [scratch(kind, 2**power) for power in range(8)] for kind in kinds}
+
+
 class Duel(keras.Model):
     """Two optimizers in one step, the second of which sees what the first one did."""
 

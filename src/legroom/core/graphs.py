@@ -7,14 +7,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Axes", "Graph", "Node", "Size", "StepWalk"]
+__all__ = ["NO_SCRATCH", "TIMED_AT", "Axes", "Graph", "Node", "Scratch", "Size", "StepWalk"]
+
+# The batch size at which ops are timed. Only the order of times counts, which is much the same at
+# all sizes.
+TIMED_AT = 16
 
 # A tensor's axes: of each a fixed length, and one that is added for each sample.
 Axes = tuple[tuple[float, float], ...]
 # A tensor's axes and the bytes of an entry.
 Size = tuple[Axes, float]
+
+
+class Scratch(NamedTuple):
+    """What an op takes while it runs.
+
+    Attributes:
+        fixed: Bytes at every batch size.
+        each: Bytes for each sample.
+        since: The batch size from which on it takes them; below it takes nothing.
+    """
+
+    fixed: float = 0.0
+    each: float = 0.0
+    since: int = 0
+
+
+NO_SCRATCH = Scratch()
 
 
 @dataclasses.dataclass
@@ -30,14 +51,14 @@ class Node:
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
-        scratch: Fixed bytes, and bytes for each sample, taken while it runs.
+        scratch: What it takes while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
-        work: How long it takes for each byte that it makes, where 1 is an op that only passes
-            over its tensors.
+        work: How long it takes beside reading and writing, in the time that a byte takes.
         body: The graph that it runs.
         turns: How often a loop runs it, or how many items a list has.
         ahead: Of a loop, how many turns may be under way at a time. Of an op in one, whether it
-            waits for nothing that the turn before makes, and so runs that many turns ahead.
+            waits for nothing that the turn before makes, and so runs that many turns ahead. What
+            it makes then is a list, which is given to the loop behind its arguments.
     """
 
     name: str
@@ -46,9 +67,9 @@ class Node:
     controls: list[int]
     outputs: list[Size | None]
     cheap: bool = False
-    scratch: tuple[float, float] = (0.0, 0.0)
+    scratch: Scratch = NO_SCRATCH
     copies: int | None = None
-    work: float = 1.0
+    work: float = 0.0
     body: Graph | None = None
     turns: int = 1
     ahead: int = 0

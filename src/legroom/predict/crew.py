@@ -22,22 +22,18 @@ class Crew:
     Args:
         nodes: The graph's nodes.
         roots: Those that wait for nothing, by their numbers.
-        late: Those that come all at once when nothing else is left to do.
         threads: How many threads there are.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], roots: Sequence[int], late: Sequence[int], threads: int
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], roots: Sequence[int], threads: int) -> None:
         self._nodes = nodes
-        self._late = deque(late)
         self._next: list[deque[int]] = [deque() for _ in range(threads)]
         self._waiting: list[deque[int]] = [deque() for _ in range(threads)]
         self._waiting[0].extend(roots)
         self._idle = list(range(threads))
         self._running: list[tuple[float, int, int, int]] = []
         self._now = 0.0
-        self._begun = 0
+        self._begun = self._turn = 0
 
     def begin(self) -> tuple[int, int] | None:
         """A thread and the op that it begins now; None where all are busy or nothing is ready."""
@@ -55,10 +51,13 @@ class Crew:
         for waiting in self._waiting:
             if waiting:
                 return waiting.pop()
-        if self._late and not self._running and not any(self._next):
-            self._next[thread], self._late = self._late, deque()
-            return self._next[thread].popleft()
         return None
+
+    def arrived(self, found: Sequence[int]) -> None:
+        """What became ready by something that came from outside: it lines up behind all else."""
+        for number in found:
+            self._turn = (self._turn + 1) % len(self._waiting)
+            self._waiting[self._turn].append(number)
 
     def run(self, thread: int, number: int, time: float) -> None:
         """Have a thread busy with an op for a while."""

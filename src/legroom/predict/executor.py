@@ -9,7 +9,8 @@ variable that is written while someone still reads it moves to memory of its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 
 from legroom.core.graphs import Graph, Node, Size
 from legroom.predict.crew import Crew
@@ -20,6 +21,8 @@ __all__ = ["Executor", "Variable"]
 
 # Turns of a loop that are walked; the rest of a longer one grows as these did.
 _MOST_TURNS = 4096
+# How long an op takes, as a multiple of how long it should.
+_SPREAD = (0.5, 1.5)
 
 
 class _Buffer:
@@ -79,24 +82,28 @@ class Executor:
         self._arguments = [[given.get(name) or _Buffer(0, None, kept=True)] for name in names]
         self._wirings: dict[int, Wiring] = {}
 
-    def run(self, made: int = 0) -> list[Entry]:
+    def run(self, made: int = 0, chance: int = 0) -> list[Entry]:
         """Run it once.
 
         Args:
             made: The number after which those of this run's allocations begin.
+            chance: With several threads, how long ops take differs from run to run; this says
+                which of them it is.
         """
-        run = _Run(made, self._wirings)
+        run = _Run(made, self._wirings, random.Random(chance))
         for value in run.run(self._graph, self._arguments, self._threads):
             run.drop(value)
         return run.entries
 
 
 class _Run:
-    def __init__(self, made: int, wirings: dict[int, Wiring]) -> None:
+    def __init__(self, made: int, wirings: dict[int, Wiring], chance: random.Random) -> None:
+        self._chance = chance
         self.entries: list[Entry] = []
         self._made = made
         self._wirings = wirings
         self._scratch: _Value = []
+        self._turn = 0  # of the loop that is under way
 
     def run(self, graph: Graph, arguments: Sequence[_Value], threads: int = 1) -> list[_Value]:
         """Run a graph on values, each of which is consumed; returns its results, held once."""
@@ -108,9 +115,10 @@ class _Run:
         pending = list(wiring.pending)
         values: list[_Value] = [[]] * wiring.count
         given = dict(zip(graph.arguments, arguments, strict=True))
-        crew = Crew(nodes, wiring.early, wiring.late, threads)
+        crew = Crew(nodes, wiring.early, threads)
+        late = wiring.late
         scratch: dict[int, _Value] = {}
-        entries = self.entries
+        entries, vary = self.entries, self._chance.uniform
 
         def begin(number: int) -> None:
             if number in given:
@@ -153,14 +161,32 @@ class _Run:
                 if nodes[number].cheap:
                     crew.ready(thread, end(number))
                 else:
-                    crew.run(thread, number, wiring.times[number] if threads > 1 else 0.0)
+                    time = wiring.times[number] * vary(*_SPREAD) if threads > 1 else 0.0
+                    crew.run(thread, number, time)
                 continue
             task = crew.end()
-            if task is None:
+            if task is not None:
+                thread, number = task
+                crew.ready(thread, end(number))
+            elif late:
+                crew.arrived(self._arrive(late, begin, end, wiring.places))
+                late = []
+            else:
                 break
-            thread, number = task
-            crew.ready(thread, end(number))
         return [values[result] for result in wiring.results]
+
+    @staticmethod
+    def _arrive(
+        late: Sequence[int],
+        begin: Callable[[int], None],
+        end: Callable[[int], list[int]],
+        places: Sequence[int],
+    ) -> list[int]:
+        """Have a batch come, all of its parts at once; returns what can run now, in its order."""
+        for number in late:
+            begin(number)
+        found = [each for number in late for each in end(number)]
+        return sorted(found, key=places.__getitem__)
 
     def _outputs(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         """What a node makes, each held once."""
@@ -197,7 +223,9 @@ class _Run:
             items = inputs[0]
             return [self._again(items[:-1]), self._again(items[-1:])]
         if effect == "get":
-            return [self._again(inputs[0][:1])]
+            # Each turn of a loop gets another one.
+            items = inputs[0]
+            return [self._again([items[self._turn % len(items)]] if items else [])]
         if effect == "unstack":
             # An item is the tensor's first axis apart from its length.
             (size,) = node.outputs
@@ -224,9 +252,9 @@ class _Run:
             (copied,) = inputs[node.copies]
             if copied.size is not None and (copied.references > 1 or copied.kept):
                 scratch.append(self._new(node.name, "temp", copied.size))
-        if node.scratch != (0.0, 0.0):
-            fixed, each = node.scratch
-            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0)))
+        fixed, each, since = node.scratch
+        if fixed or each:
+            scratch.append(self._new(node.name, "temp", (((fixed, each),), 1.0), since))
         self._scratch = scratch
         return made
 
@@ -259,18 +287,17 @@ class _Run:
     def _loop(self, node: Node, inputs: list[_Value]) -> list[_Value]:
         body = node.body
         assert body is not None
-        values = self._taken(inputs)
+        count = len(body.arguments)
+        values, ahead = self._taken(inputs[:count]), inputs[count:]
         turns = min(node.turns, _MOST_TURNS)
-        # What waits for no other turn is made for those to come, as far as they may be under way.
-        early = [each for each in body.nodes if each.ahead]
-        ahead = [
-            [self._new(each.name, "output", each.outputs[0]) for each in early if each.outputs[0]]
-            for _ in range(min(turns, node.ahead) - 1)
-        ]
-        for turn in range(turns):
-            if turns - turn <= len(ahead):
-                self.drop(ahead.pop())
+        outer = self._turn
+        for self._turn in range(turns):
+            for items in ahead:
+                # What was made ahead is there for each of the turns to come.
+                if turns - self._turn <= len(items):
+                    self.drop([items.pop()])
             values = self.run(body, values)
+        self._turn = outer
         return values
 
     def _taken(self, values: list[_Value]) -> list[_Value]:
@@ -294,12 +321,12 @@ class _Run:
                     return value
         return None
 
-    def _new(self, op: str, region: str, size: Size) -> _Buffer:
+    def _new(self, op: str, region: str, size: Size, since: int = 0) -> _Buffer:
         self._made += 1
         buffer = _Buffer(self._made, size)
         buffer.references = 1
         axes, itemsize = size
-        self.entries.append(Allocation(self._made, op, region, 0, axes, itemsize))
+        self.entries.append(Allocation(self._made, op, region, 0, axes, itemsize, since=since))
         return buffer
 
     @staticmethod

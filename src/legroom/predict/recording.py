@@ -9,28 +9,43 @@ what the allocator will see at any size.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from legroom.core.graphs import Scratch
+from legroom.predict.breakdown import plain_name
 from legroom.predict.script import Allocation, Entry, Script
 
 __all__ = ["read_recording"]
 
+# The numbers of allocations that were not recorded begin here.
+_UNSEEN = 10**8
 
-def read_recording(record: Mapping[str, Any], sizes: tuple[int, int]) -> Script:
+
+def read_recording(
+    record: Mapping[str, Any],
+    sizes: tuple[int, int],
+    later: Mapping[str, Scratch] | None = None,
+) -> Script:
     """Make a script of a probe's record.
 
     Args:
         record: What the child wrote: the events of each phase, and the texts they refer to.
         sizes: The two batch sizes, the larger first.
+        later: What ops take at batch sizes larger than these, by the ops' names.
     """
-    return _Reader(record, sizes).script()
+    return _Reader(record, sizes, later or {}).script()
 
 
 class _Reader:
-    def __init__(self, record: Mapping[str, Any], sizes: tuple[int, int]) -> None:
+    def __init__(
+        self, record: Mapping[str, Any], sizes: tuple[int, int], later: Mapping[str, Scratch]
+    ) -> None:
         self._large, self._small = sizes
+        self._later = {name: each for name, each in later.items() if each.since > self._large}
+        self._unseen = itertools.count(_UNSEEN)
         self._texts: list[str] = record["texts"]
         self._events: Mapping[str, Any] = record["events"]
         self._lost = self._all = 0
@@ -74,6 +89,7 @@ class _Reader:
                 grown = self._grown(other, entry)
                 alike.setdefault((entry[4], entry[1]), grown)
                 made.append(grown)
+            made += self._taken_later(entry)
         for place, entry in lost:
             # With several threads an op may write over its input at one size and not at the
             # other. A tensor of the same shape grows in the same way.
@@ -86,6 +102,15 @@ class _Reader:
                     like, number=plain.number, op=plain.op, region=plain.region
                 )
         return made
+
+    def _taken_later(self, entry: Sequence[int]) -> Sequence[Entry]:
+        """What an op takes beside its output while it runs, at sizes that were not recorded."""
+        op = self._texts[entry[2]]
+        scratch = self._later.get(plain_name(op))
+        if scratch is None or self._texts[entry[3]] != "output":
+            return []
+        axes, number = ((scratch.fixed, scratch.each),), next(self._unseen)
+        return [Allocation(number, op, "temp", 0, axes, 1.0, since=scratch.since), number]
 
     def _fixed(self, entry: Sequence[int]) -> Any:
         if len(entry) == 1:

@@ -114,7 +114,7 @@ def _play(
                 address = at.pop(number, None)
                 if address is not None:
                     pool.release(address)
-            else:
+            elif size:  # nothing is nowhere
                 taken = pool.allocate(size)
                 if taken is None:
                     return None

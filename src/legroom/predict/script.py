@@ -29,6 +29,7 @@ class Allocation:
         axes: Its shape as pairs of a fixed length and one that is added for each sample.
         itemsize: The bytes of one entry; 0 where `axes` do not tell, and `slope` does.
         slope: Bytes for each sample, where the shape is not known.
+        since: The batch size from which on it is taken at all.
     """
 
     number: int
@@ -38,9 +39,12 @@ class Allocation:
     axes: tuple[tuple[float, float], ...] = ()
     itemsize: float = 0.0
     slope: float = 0.0
+    since: int = 0
 
     def bytes_at(self, samples: int, recorded: int) -> int:
         """The bytes at a batch size."""
+        if samples < self.since:
+            return 0
         if self.itemsize:
             count = 1.0
             for fixed, each in self.axes:

@@ -17,6 +17,8 @@ _STEP = 10**8
 # In the first step variables move that share their memory; after it one step is like the other,
 # but for what it gives back of the one before.
 _STEPS = 3
+# With several threads no two steps are alike, and the highest counts.
+_STEPS_OF_THREADS = 4
 
 
 def write_script(
@@ -42,6 +44,8 @@ def write_script(
     before = [variable.buffer for variable in writer.variables.values()]
     executor = Executor(graph, writer.variables, threads)
     steps = [executor.run(_STEP)]
+    while threads > 1 and len(steps) < _STEPS_OF_THREADS:
+        steps.append(executor.run((len(steps) + 1) * _STEP, chance=len(steps)))
     if any(v.buffer is not b for v, b in zip(writer.variables.values(), before, strict=True)):
         while len(steps) < _STEPS and not _repeats_itself(steps):
             steps.append(executor.run((len(steps) + 1) * _STEP))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import math
 
-from legroom.core.graphs import Graph, Node, Size
+from legroom.core.graphs import TIMED_AT, Graph, Size
 
 __all__ = ["Wiring", "same_bytes"]
 
-# Of times only the order counts, which is much the same at all batch sizes.
-_TIMED_AT = 16
-_LEAST_TIME = 2000.0
+# What it takes to begin an op, in the time that a byte takes to be read or written.
+_LEAST_TIME = 20_000.0
 
 
 class Wiring:
@@ -27,6 +26,7 @@ class Wiring:
         targets: Who waits for each node, in the order in which they are told that it has run.
         early: The nodes that wait for nothing.
         late: Those of them that come when nothing else is left to do.
+        places: Where each node is in the order that TensorFlow's optimizer leaves a graph in.
         times: About how long each node takes.
     """
 
@@ -52,15 +52,50 @@ class Wiring:
                 after[source].append(number)
         for output in self.results:
             self.uses[output] += 1
+        roots = [number for number, count in enumerate(self.pending) if count == 0]
+        self.early = [number for number in roots if number not in graph.late]
+        self.late = [number for number in roots if number in graph.late]
+        self.places = places = self._find_places(readers, after)
         self.targets: list[list[int]] = []
         for number, node in enumerate(nodes):
             first = self.firsts[number]
             told = [each for port in range(len(node.outputs)) for each in readers[first + port]]
-            self.targets.append(told + after[number])
-        roots = [number for number, count in enumerate(self.pending) if count == 0]
-        self.early = [number for number in roots if number not in graph.late]
-        self.late = [number for number in roots if number in graph.late]
-        self.times = [_time(node) for node in nodes]
+            told.sort(key=places.__getitem__)
+            self.targets.append(told + sorted(after[number], key=places.__getitem__))
+        made = [_written(size) for node in nodes for size in node.outputs]
+        self.times = [
+            _LEAST_TIME + node.work + sum(made[first : first + len(node.outputs)])
+            + sum(made[output] for output in read)
+            for node, first, read in zip(nodes, self.firsts, self.inputs, strict=True)
+        ]  # fmt: skip
+
+    def _find_places(self, readers: list[list[int]], after: list[list[int]]) -> list[int]:
+        """Find the places of all nodes.
+
+        A node comes when the last that it waits for has come: first those that wait for nothing,
+        then in turn those that each of them was the last for.
+        """
+        waits = list(self.pending)
+        order = [*self.early, *self.late]
+        ends = [*self.firsts[1:], self.count]
+        done = 0
+        while done < len(order):
+            # The parts of a batch come from one node.
+            batch = done == len(self.early) and len(self.late) > 1
+            numbers = self.late if batch else order[done : done + 1]
+            done += len(numbers)
+            told = [each for number in numbers for each in after[number]]
+            for number in numbers:
+                for output in range(self.firsts[number], ends[number]):
+                    told += readers[output]
+            for each in sorted(told):
+                waits[each] -= 1
+                if waits[each] == 0:
+                    order.append(each)
+        places = [0] * len(waits)
+        for place, number in enumerate(order):
+            places[number] = place
+        return places
 
 
 def same_bytes(one: Size | None, other: Size | None) -> bool:
@@ -80,7 +115,5 @@ def _bytes(size: Size, samples: int) -> float:
     return itemsize * math.prod(fixed + each * samples for fixed, each in axes)
 
 
-def _time(node: Node) -> float:
-    """About how long an op takes, in the time that a byte takes to be written."""
-    made = sum(_bytes(size, _TIMED_AT) for size in node.outputs if size is not None)
-    return _LEAST_TIME + node.work * made
+def _written(size: Size | None) -> float:
+    return 0.0 if size is None else _bytes(size, TIMED_AT)

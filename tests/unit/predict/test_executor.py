@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legroom.core.graphs import Graph, Node
+from legroom.core.graphs import Graph, Node, Scratch
 from legroom.predict.executor import Executor, Variable
 from legroom.predict.script import Allocation
 
@@ -71,10 +71,10 @@ def test_two_threads_have_the_memory_of_two_ops_at_once():
 def test_an_op_that_takes_long_is_overtaken():
     nodes = [argument(), new("a", 1, 0), new("b", 10**4, 1), new("of b", 1, 2),
              new("c", 10**4, 1), new("of c", 1, 4)]  # fmt: skip
-    nodes[4].work = 50.0
+    nodes[4].work = 2e6
     told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
     assert told.index("of b") < told.index("of c")
-    nodes[2].work, nodes[4].work = 50.0, 1.0
+    nodes[2].work, nodes[4].work = 2e6, 0.0
     told = story(Graph(nodes, [0], [(3, 0), (5, 0)]), 2)
     assert told.index("of c") < told.index("of b")
 
@@ -85,8 +85,26 @@ def test_a_batch_comes_when_all_else_has_run():
     assert [n for n in story(graph) if n[0] != "-"] == ["of a weight", "of the batch"]
 
 
+def test_what_reads_a_batch_runs_in_the_order_of_its_parts():
+    """The batch comes on a thread of its own, so its readers line up; others are stacked."""
+    nodes = [argument(), argument(), new("of x", 1, 0), new("of y", 1, 1), new("more of x", 1, 2)]
+    batch = Graph(nodes, [0, 1], [(3, 0), (4, 0)], late=frozenset({0, 1}))
+    assert [n for n in story(batch) if n[0] != "-"] == ["of x", "more of x", "of y"]
+    first = Graph([*nodes[:1], new("source", 1, 0), *(new(n, 1, 1) for n in "abc")], [0], [])
+    assert [n for n in story(first) if n[0] != "-"] == ["source", "c", "b", "a"]
+
+
+def test_of_those_an_op_makes_ready_the_farthest_from_the_start_goes_on():
+    """Not the one that was traced last: the optimizer sorts the graph by who waits for whom."""
+    nodes = [argument(), new("source", 1, 0), new("way", 1, 0), new("longer way", 1, 2),
+             Node("far", "new", [(1, 0), (3, 0)], [], [size(1)]),
+             Node("near", "new", [(1, 0)], [], [size(1)])]  # fmt: skip
+    told = [n for n in story(Graph(nodes, [0], [])) if n[0] != "-"]
+    assert told == ["way", "longer way", "source", "far", "near"]
+
+
 def test_scratch_is_gone_when_the_op_is_done():
-    nodes = [argument(), new("a", 1, 0, scratch=(100.0, 2.0))]
+    nodes = [argument(), new("a", 1, 0, scratch=Scratch(100.0, 2.0))]
     entries = Executor(Graph(nodes, [0], [(1, 0)])).run()
     assert isinstance(entries[1], Allocation)
     assert entries[1].region == "temp"
@@ -119,6 +137,26 @@ def test_a_loop_that_pushes_onto_a_list_holds_all_its_turns():
     told = story(Graph(nodes, [], [(2, 0)]))
     assert told.count("state") == told.count("-state") == 5
     assert told.index("-state") > max(i for i, name in enumerate(told) if name == "state")
+
+
+def test_each_turn_gets_another_item_of_a_list():
+    """An LSTM keeps each word for the gradient of its weights: the list is all there to its end."""
+    body = Graph(
+        [argument(), argument(), Node("get", "get", [(0, 0)], [], [size(8)]),
+         Node("push", "push", [(1, 0), (2, 0)], [], [None])],
+        [0, 1],
+        [(0, 0), (3, 0)],
+    )  # fmt: skip
+    nodes = [
+        Node("words", "unstack", [], [], [size(8)], turns=5),
+        Node("list", "none", [], [], [None]),
+        Node("loop", "loop", [(0, 0), (1, 0)], [], [None, None], body=body, turns=5),
+        Node("after", "new", [(2, 0)], [], [size(1)]),
+        Node("end", "new", [(2, 1)], [3], [size(1)]),
+    ]
+    told = story(Graph(nodes, [], [(4, 0)]))
+    assert told.count("words") == 5
+    assert told.index("end") < told.index("-words")
 
 
 def test_a_call_runs_its_graph():
@@ -199,8 +237,9 @@ def test_a_list_of_a_tensor_is_copies_and_zeros_like_it_make_room_for_items():
 
 def test_what_waits_for_no_turn_is_made_for_those_to_come():
     body = Graph([argument(), new("zeros", 2, ahead=1), new("use", 1, 0, 1)], [0], [(0, 0)])
-    loop = Node("loop", "loop", [(0, 0)], [], [None], body=body, turns=8, ahead=4)
-    told = story(Graph([argument(), loop], [0], []))
+    loop = Node("loop", "loop", [(0, 0), (2, 0)], [], [None], body=body, turns=8, ahead=4)
+    ahead = Node("zeros", "unstack", [], [], [size(2)], turns=3)
+    told = story(Graph([argument(), loop, ahead], [0], []))
     live = most = 0
     for name in told:
         live += {"zeros": 1, "-zeros": -1}.get(name, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legroom.core.graphs import Scratch
 from legroom.predict.recording import read_recording
 from legroom.predict.replay import look_closer, replay
 from legroom.predict.script import Allocation
@@ -98,3 +99,18 @@ def test_what_is_live_at_the_peak_is_named():
     assert {item.phase for item in live} == {"build", "input", "state", "step"}
     assert sum(item.nbytes for item in live) == max(size for _, size in timeline)
     assert [op for op, _ in timeline] == ["conv", "conv", "conv"]
+
+
+def test_what_an_op_takes_at_larger_sizes_only_comes_beside_its_output():
+    script = read_recording(record(), (3, 2), {"conv": Scratch(1000.0, 0.0, since=50)})
+    assert sizes(script.steps[0], 49) == [784, 0, 9604, 0, 28]
+    assert sizes(script.steps[0], 50) == [800, 1000, 10000, 1000, 28]
+    first = next(entry for entry in script.steps[0] if entry.region == "temp")
+    assert script.steps[0][2] == first.number  # given back before anything else is taken
+
+
+def test_nothing_takes_no_memory():
+    later = {"conv": Scratch(2.0**30, 0.0, since=50)}
+    plain, more = read_recording(record(), (3, 2)), read_recording(record(), (3, 2), later)
+    assert replay(more, 49).peaks == replay(plain, 49).peaks
+    assert replay(more, 50).steady > 2**30

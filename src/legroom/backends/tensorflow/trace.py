@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
-from legroom.backends.tensorflow.scratch import scratch_bytes
+from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_bytes
 from legroom.core.traces import TracedOp
 
 __all__ = ["PASS_ON", "REUSE", "GraphTrace"]
@@ -29,7 +29,6 @@ REUSE = {
     "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference",
     "Sub", "Tanh", "TanhGrad", "Xlogy",
 }  # fmt: skip
-_WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 _FREE = {"Placeholder", "Const", "NoOp", "Shape", "Size", "Rank", "VarHandleOp"}
 
 
@@ -74,7 +73,7 @@ class GraphTrace:
         ]
 
     def _scratch(self, op: _Op, samples: int) -> int:
-        if op.kind not in _WITH_SCRATCH:
+        if op.kind not in WITH_SCRATCH:
             return 0
         inputs = [self._lengths(self._shapes[name][0], samples) for name in op.inputs]
         _, shape, dtype = op.outputs[0]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
+from legroom.backends.tensorflow.axes import TRACED_SIZE, axes_of
+from legroom.backends.tensorflow.durations import work_of
 from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
-from legroom.backends.tensorflow.scratch import scratch_bytes
+from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
-from legroom.core.graphs import Axes, Graph, Node, Size, StepWalk
+from legroom.core.graphs import Graph, Node, Size, StepWalk
 
 __all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
-
-# The batch size to trace for: a prime that no layer is as wide as, so that an axis which it
-# divides is the batch's.
-TRACED_SIZE = 1009
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
             "Assert",
@@ -30,6 +27,10 @@ _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "S
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",
           "VarHandleOp", "EnsureShape", "BiasAddGrad"}  # fmt: skip
+# Of these what comes out is small, and does not depend on the batch where what goes in does not.
+_COMPUTED = {"StridedSlice", "Pack", "Sub", "AddV2", "Mul", "Prod", "Cast", "ConcatV2", "GatherV2",
+             "Range", "Maximum", "FloorDiv", "FloorMod", "Identity", "InvertPermutation",
+             "BroadcastArgs", "BroadcastGradientArgs", "Reshape", "ExpandDims"}  # fmt: skip
 _VARIABLES = {"ReadVariableOp": "read", "AssignVariableOp": "assign",
               "AssignAddVariableOp": "update", "AssignSubVariableOp": "update"}  # fmt: skip
 _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListPopBack": "pop",
@@ -38,10 +39,6 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
-_HEAVY = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
-          "Conv2DBackpropFilter", "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2",
-          "DepthwiseConv2dNative"}  # fmt: skip
-_WITH_SCRATCH = {"MaxPoolGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 
 
 def walk_gradients(model: Any, data: Any) -> StepWalk:
@@ -65,24 +62,9 @@ def walk_step(step: StepGraph) -> Graph:
 
 def input_sizes(step: StepGraph) -> list[Size]:
     """The sizes of the parts of a batch."""
-    return [(_axes(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs]
-
-
-def _axes(shape: Sequence[int | None]) -> Axes:
-    return _known_axes(tuple(shape))
-
-
-@functools.lru_cache(maxsize=4096)
-def _known_axes(shape: tuple[int | None, ...]) -> Axes:
-    axes = []
-    for length in shape:
-        if length is None:
-            length = TRACED_SIZE
-        if length and length % TRACED_SIZE == 0:
-            axes.append((0.0, float(length // TRACED_SIZE)))
-        else:
-            axes.append((float(length), 0.0))
-    return tuple(axes)
+    return [
+        (axes_of(shape), float(tf.as_dtype(dtype).size or 8)) for _, shape, dtype in step.inputs
+    ]
 
 
 class _Walker:
@@ -95,6 +77,8 @@ class _Walker:
     def graph(self, graph: Any, arguments: list[Any]) -> Graph:
         """A graph's nodes, without those that nothing depends on."""
         ops = _needed(graph)
+        if not any(op.type in ("While", "StatelessWhile") for op in ops):
+            ops.sort(key=_is_moved_back)
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
@@ -106,7 +90,11 @@ class _Walker:
                 ports[tensor.ref()] = (count + port, 0) if split else (count, port)
             count += len(op.outputs) if op.type == "IdentityN" else 1
         nodes: list[Node] = []
+        known = _known(ops)
         for op in ops:
+            if op.name in known:
+                nodes.append(Node(op.name, "none", [], [], [None] * len(op.outputs), cheap=True))
+                continue
             inputs = [ports[tensor.ref()] for tensor in op.inputs]
             if op.type == "IdentityN":
                 # TensorFlow's optimizer takes it apart; as one op it would be a barrier.
@@ -114,6 +102,7 @@ class _Walker:
             else:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
                 nodes.append(self._node(op, inputs, controls))
+        _run_ahead(nodes)
         made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
@@ -126,7 +115,7 @@ class _Walker:
                     place[each.stand_in.name],
                     [place[op.name] for op in each.ops if _is_part(op, place)],
                     {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
-                    (_axes(each.shapes[0]), _axes(each.shapes[1])),
+                    (axes_of(each.shapes[0]), axes_of(each.shapes[1])),
                 )
                 for each in self._repeats
                 if each.stand_in.graph is graph
@@ -137,7 +126,7 @@ class _Walker:
         kind = op.type
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
-        node.work = 8.0 if kind in _HEAVY else 1.0
+        node.work = work_of(op)
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
         elif kind.startswith("ResourceScatter"):
@@ -173,8 +162,8 @@ class _Walker:
         elif kind in ("Fill", "ZerosLike"):
             # Of its tensor only the shape counts, which TensorFlow's optimizer knows.
             node.ahead = 1
-        elif kind in _WITH_SCRATCH:
-            node.scratch = _scratch(op)
+        elif kind in WITH_SCRATCH:
+            node.scratch = scratch_of(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
         return node
 
@@ -183,7 +172,7 @@ class _Walker:
         """A list of a tensor's parts along its first axis, each of which is a copy."""
         length, *rest = tensor.shape.as_list()
         node.effect, node.turns = "unstack", length or 1
-        node.outputs = [(_axes(rest), float(tensor.dtype.size or 8))]
+        node.outputs = [(axes_of(rest), float(tensor.dtype.size or 8))]
 
     def _body(self, op: Any, attribute: str) -> Graph:
         name = op.get_attr(attribute).name
@@ -224,6 +213,38 @@ class _Walker:
         return turns
 
 
+def _is_moved_back(op: Any) -> bool:
+    """Whether an op is found behind others in what TensorFlow's optimizer makes of a graph.
+
+    The comparison in the look-up of an embedding is, in all graphs without loops that were looked
+    at; why is not known. It decides whether the targets are there when the outputs are.
+    """
+    return op.type == "Less" and {tensor.op.type for tensor in op.inputs} == {
+        "Placeholder",
+        "Const",
+    }
+
+
+def _run_ahead(nodes: list[Node]) -> None:
+    """Add what loops make for turns to come.
+
+    A loop's turns begin before all is there that the first one reads: those of a gradient's when
+    the loop that it is the gradient of has ended.
+    """
+    for node in list(nodes):
+        if node.body is None or node.effect != "loop":
+            continue
+        turns = min(node.turns, node.ahead) - 1
+        sources = {source for source, _ in node.inputs}
+        waits = [source for source in sources if nodes[source].effect == "loop"] or list(sources)
+        for each in node.body.nodes:
+            if each.ahead and turns > 0 and each.effect != "loop":
+                node.inputs.append((len(nodes), 0))
+                nodes.append(
+                    Node(each.name, "unstack", [], sorted(waits), each.outputs, turns=turns)
+                )
+
+
 def _needed(graph: Any) -> list[Any]:
     """The ops that a graph's results and effects depend on, in the order of their making."""
     needed: set[str] = set()
@@ -239,6 +260,17 @@ def _needed(graph: Any) -> list[Any]:
         waiting.extend(tensor.op for tensor in op.inputs)
         waiting.extend(op.control_inputs)
     return [op for op in graph.get_operations() if op.name in needed]
+
+
+def _known(ops: Sequence[Any]) -> set[str]:
+    """The ops that TensorFlow's optimizer computes beforehand: what constants alone decide."""
+    known: set[str] = set()
+    for op in ops:
+        if op.type == "Const" or (
+            op.type in _COMPUTED and all(tensor.op.name in known for tensor in op.inputs)
+        ):
+            known.add(op.name)
+    return known
 
 
 def _is_part(op: Any, place: Mapping[str, int]) -> bool:
@@ -257,25 +289,4 @@ def _size(tensor: Any) -> Size | None:
     dtype, shape = tensor.dtype, tensor.shape
     if dtype in (tf.resource, tf.variant) or shape.rank is None:
         return None
-    return _axes(shape.as_list()), float(dtype.size or 8)
-
-
-def _scratch(op: Any) -> tuple[float, float]:
-    """Scratch as a function of the batch: what it takes at two sizes tells."""
-
-    def at(samples: int) -> int:
-        def lengths(tensor: Any) -> list[int] | None:
-            if tensor.shape.rank is None:
-                return None
-            return [round(fixed + each * samples) for fixed, each in _axes(tensor.shape.as_list())]
-
-        shapes = [lengths(tensor) for tensor in op.inputs]
-        output = lengths(op.outputs[0])
-        if output is None or any(shape is None for shape in shapes):
-            return 0
-        known = [shape for shape in shapes if shape is not None]
-        return scratch_bytes(op.type, known, output, op.outputs[0].dtype.size)
-
-    one, many = at(64), at(128)
-    each = (many - one) / 64
-    return max(0.0, one - 64 * each), each
+    return axes_of(shape.as_list()), float(dtype.size or 8)
