@@ -6,10 +6,10 @@ A backend makes it of its own graph; sizes are functions of the batch size.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
-__all__ = ["Axes", "Graph", "Node", "Size", "StepWalk"]
+__all__ = ["Axes", "Graph", "Node", "Orderer", "Size", "StepWalk"]
 
 # A tensor's axes: of each a fixed length, and one that is added for each sample.
 Axes = tuple[tuple[float, float], ...]
@@ -30,6 +30,7 @@ class Node:
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
+        fused: Whether it may become one op with its neighbours, unless it waits for someone else.
         scratch: Fixed bytes, and bytes for each sample, taken while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
         work: How long it takes for each byte that it makes, where 1 is an op that only passes
@@ -52,6 +53,7 @@ class Node:
     body: Graph | None = None
     turns: int = 1
     ahead: int = 0
+    fused: bool = False
 
 
 @dataclasses.dataclass
@@ -69,6 +71,10 @@ class Graph:
     arguments: list[int]
     results: list[tuple[int, int]]
     late: frozenset[int] = frozenset()
+
+
+# Says who is to wait for whom in a graph, as pairs of a node and one that comes after it.
+Orderer: TypeAlias = Callable[[Graph], Sequence[tuple[int, int]]]
 
 
 @dataclasses.dataclass(frozen=True)

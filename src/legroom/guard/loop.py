@@ -20,6 +20,7 @@ from legroom.guard.recomputing import RecomputeSearch
 from legroom.guard.sampling import sampler
 from legroom.guard.telling import Telling
 from legroom.predict.needs import StepNeeds, WalkedNeeds
+from legroom.predict.ordering import orderer
 
 __all__ = ["GuardedStep"]
 
@@ -229,6 +230,9 @@ class GuardedStep:
         if samples != start.batch_size:
             self._tell.note(wording.plan_for_others(start.batch_size, samples))
         self._search.start = start.slice_size
+        if start.ordered:
+            self._step.put_in_order(orderer(start.batch_size))
+            self._tell.in_order(samples)
         if start.recompute:
             self._step.recompute(start.recompute)
             self._recompute_search.begin_with(start.recompute)

@@ -8,6 +8,7 @@ the executor's rules; nothing runs, so it also serves for machines that are not 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from legroom.core.series import thinned
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
 from legroom.predict.estimate import BREAKDOWN, Estimate
+from legroom.predict.ordering import orderer
 from legroom.predict.replay import look_closer, replay, replays, smallest_pool
 from legroom.predict.script import Script
 
@@ -112,6 +114,8 @@ class Prediction:
         data: As in :func:`estimate`.
         length: As in :func:`estimate`.
         source: As in :func:`estimate`.
+        order: The batch size for which the step's ops are put into an order that needs little
+            memory; None leaves them as they come.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Prediction:
         data: Any = None,
         length: int | None = None,
         source: str = "auto",
+        order: int | None = None,
     ) -> None:
         if source not in SOURCES:
             raise LegroomError(
@@ -134,6 +139,7 @@ class Prediction:
         self.method = method
         self.asked = {"method": method, "data": data, "length": length}
         self._source = source
+        self._order = order
         self._scripts: dict[str, tuple[Script, Any]] = {}
         self._notes: list[str] = []
         self._made: dict[tuple[str, int], Estimate] = {}
@@ -216,8 +222,22 @@ class Prediction:
     def _script(self, source: str) -> tuple[Script, Any]:
         if source not in self._scripts:
             make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
-            self._scripts[source] = make(self.model, self.asked)
+            self._scripts[source] = make(self.model, {**self.asked, **self._in_order()})
         return self._scripts[source]
+
+    def _in_order(self) -> dict[str, Any]:
+        if self._order is None:
+            return {}
+        from legroom.backends.tensorflow.ordered import impose_order
+
+        return {"finish": functools.partial(impose_order, order=orderer(self._order))}
+
+    def _margins(self, source: str) -> tuple[float, float]:
+        """How far a source may be off: with ops in order as little as with one thread."""
+        from legroom.backends.tensorflow.threads import asked_threads
+
+        alone = asked_threads() == 1 or self._order is not None
+        return (_MARGINS if alone else _MARGINS_WITH_THREADS)[source]
 
     def peak(self, samples: int) -> int:
         """The pool that a batch size needs, quickly and without its parts; error bar included.
@@ -228,7 +248,7 @@ class Prediction:
             source = "probed" if "probed" in self._scripts else "traced"
             script, step = self._script(source)
             played = replay(script, samples, steps=max(4, len(script.steps) + 1))
-            _, above = _margins(source)
+            _, above = self._margins(source)
             doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
             high = int(played.steady + above * doubt) + _SLACK
             self._peaks[samples] = max(played.first, high, smallest_pool(script, samples))
@@ -268,7 +288,7 @@ class Prediction:
         played = replays(script, samples) if source == "probed" else [replay(script, samples)]
         peaks = [each.steady for each in played]
         peak, first = peaks[0], played[0].first
-        below, above = _margins(source)
+        below, above = self._margins(source)
         held = {role: step.bytes_of(role) for role in ("weights", "optimizer", "other")}
         # What is held does not grow and is known: doubt is about the rest.
         doubt = max(0, peak - sum(held.values()))
@@ -290,12 +310,6 @@ class Prediction:
             timeline=tuple((plain_name(line[place][0]), line[place][1]) for place in shown),
             parts=tuple(_parts(line[place][1], kinds[place], held) for place in shown),
         )
-
-
-def _margins(source: str) -> tuple[float, float]:
-    from legroom.backends.tensorflow.threads import asked_threads
-
-    return (_MARGINS if asked_threads() == 1 else _MARGINS_WITH_THREADS)[source]
 
 
 def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int, ...]:
