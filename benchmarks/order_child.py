@@ -19,15 +19,20 @@ parser.add_argument("batch", type=int)
 parser.add_argument("what", choices=("plain", "guarded", "ordered", "predict", "times"))
 parser.add_argument("--optimizer", default="sgd")
 parser.add_argument("--threads", type=int, default=0, help="inter-op threads; 0 for the default")
+parser.add_argument("--limit", type=int, default=0, help="a cap in bytes")
 parser.add_argument("--onednn", action="store_true", help="with oneDNN's kernels")
 options = parser.parse_args()
 os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPP_MIN_LOG_LEVEL="3",
                   TF_ENABLE_ONEDNN_OPTS=str(int(options.onednn)))  # fmt: skip
 
+if options.limit:
+    os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(-(-options.limit // 2**20))
+
 import tensorflow as tf  # noqa: E402
 from turns import take_turns  # noqa: E402
 from zoo import compiled, one_batch  # noqa: E402
 
+from legroom.core.errors import CannotFit  # noqa: E402
 from legroom.guard.options import GuardOptions, Start  # noqa: E402
 from legroom.guard.registry import registry  # noqa: E402
 from legroom.predict.sources import Prediction  # noqa: E402
@@ -40,21 +45,24 @@ data = one_batch(model, options.batch)
 
 
 def guard(ordered: bool) -> None:
-    """Guard the model; the first batch runs whole."""
+    """Guard the model, whose batches run whole or not at all."""
     start = Start(options.batch, options.batch, 0, ordered=ordered)
-    registry.add(model, GuardOptions(start=start))
+    registry.add(model, GuardOptions(slice_size=options.batch, start=start))
 
 
 def peak() -> dict[str, Any]:
-    """The peaks of steady steps."""
+    """The peaks of steady steps; none where the cap is too small."""
     if options.what != "plain":
         guard(options.what == "ordered")
-    model.fit(data, steps_per_epoch=2, verbose=0)
-    peaks = []
-    for _ in range(STEPS):
-        tf.config.experimental.reset_memory_stats("CPU:0")
-        model.fit(data, steps_per_epoch=1, verbose=0)
-        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+    peaks: list[int] = []
+    try:
+        model.fit(data, steps_per_epoch=2, verbose=0)
+        for _ in range(STEPS):
+            tf.config.experimental.reset_memory_stats("CPU:0")
+            model.fit(data, steps_per_epoch=1, verbose=0)
+            peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+    except (tf.errors.ResourceExhaustedError, CannotFit):
+        peaks = []
     return {"peaks": peaks}
 
 

@@ -18,7 +18,7 @@ __all__ = ["ordered_way"]
 _NAME = "ops in order"
 # No two large ops run side by side, though each still runs on all cores.
 _TIME = 1.05
-# What may take more than this share of what the step as it is may take saves nothing to speak of.
+# An order that takes more than this share of the step as it is saves nothing to speak of.
 _WORTH = 0.97
 
 
@@ -34,7 +34,7 @@ def ordered_way(
         budget: The bytes there are.
         others: Ways that could be chosen. Where one is faster, this one is only looked at quickly.
     """
-    refusal = _refusal(prediction, whole)
+    refusal = _refusal(prediction)
     if refusal is not None:
         return Way(_NAME, None, _TIME, False, ordered=True, reason=refusal)
     faster = any(way.fits and way.time_factor <= _TIME for way in others)
@@ -47,14 +47,17 @@ def ordered_way(
     except LegroomError as error:
         return Way(_NAME, None, _TIME, False, ordered=True,
                    reason=f"could not be predicted: {error}")  # fmt: skip
-    peak = max(made.high_bytes, made.first_step_bytes)
-    if peak > _WORTH * max(whole.high_bytes, whole.first_step_bytes):
+    as_it_is = whole.peak_bytes if source == whole.source else prediction.traced_peak(samples)
+    if made.peak_bytes > _WORTH * as_it_is:
         return None
+    peak = max(made.high_bytes, made.first_step_bytes)
     return Way(_NAME, peak, _TIME, peak <= budget, ordered=True)
 
 
-def _refusal(prediction: Prediction, whole: Estimate) -> str | None:
-    if whole.source == "compiled":
+def _refusal(prediction: Prediction) -> str | None:
+    from legroom.backends.tensorflow.compiled import compiles
+
+    if compiles(prediction.model):
         return "XLA orders what it compiles by itself"
     if prediction.model.run_eagerly:
         return "run_eagerly: ops run in the order of the code"

@@ -1,0 +1,100 @@
+"""A training whose ops run in order, by a plan, beside Keras's own. A child of test_order.py.
+
+Without a limit it compares the two; with one it tries both in it. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0")
+LIMIT = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+if LIMIT:
+    os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(LIMIT // 2**20)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from keras import layers  # noqa: E402
+
+import legroom  # noqa: E402
+from legroom.core.errors import CannotFit  # noqa: E402
+
+tf.config.threading.set_inter_op_parallelism_threads(4)  # ops run side by side on any machine
+BATCH = 24
+X = np.random.default_rng(0).random((2 * BATCH, 64, 64, 3), dtype="float32")
+
+
+def autoencoder(**options):
+    """Which slices would change: its normalization takes statistics of the whole batch."""
+    keras.utils.set_random_seed(1)
+    x = inputs = keras.Input((64, 64, 3))
+    for width in (32, 64):
+        x = layers.Conv2D(width, 3, strides=2, padding="same", activation="relu")(x)
+    x = layers.Dropout(0.1)(layers.BatchNormalization()(x))
+    for width in (64, 32):
+        x = layers.Conv2D(width, 3, padding="same", activation="relu")(layers.UpSampling2D()(x))
+    model = keras.Model(inputs, layers.Conv2D(3, 3, padding="same", activation="sigmoid")(x))
+    model.compile("sgd", "mse", **options)
+    return model
+
+
+def train(model, fit=keras.Model.fit, **options):
+    """What became of the weights, and the most that was in memory beside what was before."""
+    keras.utils.set_random_seed(8)
+    held = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    history = fit(model, X, X, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, **options)
+    peak = tf.config.experimental.get_memory_info("CPU:0")["peak"] - held
+    return [v.numpy() for v in model.variables], peak, history
+
+
+def plan(model, memory, **options):
+    return legroom.plan(model, BATCH, memory=memory, source="traced", exact=True, **options)
+
+
+def compare():
+    """The same weights from less memory; and what is refused."""
+    high = legroom.estimate(autoencoder(), BATCH, source="traced").high_bytes
+    made = plan(autoencoder(), int(0.75 * high))
+    plain, most, _ = train(autoencoder())
+    several = autoencoder(steps_per_execution=2)
+    ordered, least, history = train(
+        several, legroom.fit, plan=legroom.Plan.from_json(made.to_json())
+    )
+    applied, _, _ = train(made.apply(autoencoder()))
+    refused = {}
+    for option in ("run_eagerly", "jit_compile"):
+        try:
+            plan(autoencoder(**{option: True}), int(0.4 * high), allow=("order",))
+        except CannotFit as error:
+            refused[option] = str(error)
+    return {
+        "chosen": made.chosen.name,
+        "ways": {w.name: [w.peak_bytes, w.time_factor, w.reason]
+                 for w in (made.chosen, *made.passed_over)},
+        "same": [all(map(np.array_equal, plain, other)) for other in (ordered, applied)],
+        "peaks": [most, least],
+        "told": [event.data for event in history.legroom.events if event.data.get("order")],
+        "refused": refused,
+    }  # fmt: skip
+
+
+def survive():
+    """In a cap that is too small for Keras's own step."""
+    made = plan(autoencoder(), LIMIT)
+    ordered, _, history = train(autoencoder(), legroom.fit, plan=made)
+    report = history.legroom
+    try:
+        train(autoencoder())
+        plain = "it fits"
+    except tf.errors.ResourceExhaustedError as error:
+        plain = type(error).__name__
+    return {"chosen": made.chosen.name, "ooms": report.ooms, "slice_size": report.slice_size,
+            "plain": plain, "finite": all(np.isfinite(v).all() for v in ordered)}  # fmt: skip
+
+
+print(json.dumps(survive() if LIMIT else compare()), flush=True)
