@@ -24,20 +24,26 @@ import legroom  # noqa: E402
 from legroom.core.errors import CannotFit  # noqa: E402
 
 tf.config.threading.set_inter_op_parallelism_threads(4)  # ops run side by side on any machine
-BATCH = 24
-X = np.random.default_rng(0).random((2 * BATCH, 64, 64, 3), dtype="float32")
+BATCH = 16
+X = np.random.default_rng(0).random((2 * BATCH, 96, 96, 3), dtype="float32")
 
 
-def autoencoder(**options):
+def unet(**options):
     """Which slices would change: its normalization takes statistics of the whole batch."""
     keras.utils.set_random_seed(1)
-    x = inputs = keras.Input((64, 64, 3))
-    for width in (32, 64):
-        x = layers.Conv2D(width, 3, strides=2, padding="same", activation="relu")(x)
+    x = inputs = keras.Input((96, 96, 3))
+    skips = []
+    for width in (16, 32, 64):
+        x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
+        x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
+        skips.append(x)
+        x = layers.MaxPooling2D()(x)
     x = layers.Dropout(0.1)(layers.BatchNormalization()(x))
-    for width in (64, 32):
-        x = layers.Conv2D(width, 3, padding="same", activation="relu")(layers.UpSampling2D()(x))
-    model = keras.Model(inputs, layers.Conv2D(3, 3, padding="same", activation="sigmoid")(x))
+    for width, skip in zip((64, 32, 16), reversed(skips), strict=True):
+        x = layers.Conv2DTranspose(width, 2, strides=2, padding="same")(x)
+        x = layers.Concatenate()([x, skip])
+        x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
+    model = keras.Model(inputs, layers.Conv2D(3, 1)(x))
     model.compile("sgd", "mse", **options)
     return model
 
@@ -52,24 +58,24 @@ def train(model, fit=keras.Model.fit, **options):
     return [v.numpy() for v in model.variables], peak, history
 
 
-def plan(model, memory, **options):
-    return legroom.plan(model, BATCH, memory=memory, source="traced", exact=True, **options)
+def plan(model, memory, source="traced", **options):
+    return legroom.plan(model, BATCH, memory=memory, source=source, exact=True, **options)
 
 
 def compare():
     """The same weights from less memory; and what is refused."""
-    high = legroom.estimate(autoencoder(), BATCH, source="traced").high_bytes
-    made = plan(autoencoder(), int(0.75 * high))
-    plain, most, _ = train(autoencoder())
-    several = autoencoder(steps_per_execution=2)
+    high = legroom.estimate(unet(), BATCH, source="traced").high_bytes
+    made = plan(unet(), int(0.85 * high))
+    plain, most, _ = train(unet())
+    several = unet(steps_per_execution=2)
     ordered, least, history = train(
         several, legroom.fit, plan=legroom.Plan.from_json(made.to_json())
     )
-    applied, _, _ = train(made.apply(autoencoder()))
+    applied, _, _ = train(made.apply(unet()))
     refused = {}
     for option in ("run_eagerly", "jit_compile"):
         try:
-            plan(autoencoder(**{option: True}), int(0.4 * high), allow=("order",))
+            plan(unet(**{option: True}), int(0.4 * high), allow=("order",))
         except CannotFit as error:
             refused[option] = str(error)
     return {
@@ -85,16 +91,21 @@ def compare():
 
 def survive():
     """In a cap that is too small for Keras's own step."""
-    made = plan(autoencoder(), LIMIT)
-    ordered, _, history = train(autoencoder(), legroom.fit, plan=made)
+    made = plan(unet(), LIMIT, source="probed")
+    ordered, _, history = train(unet(), legroom.fit, plan=made)
     report = history.legroom
     try:
-        train(autoencoder())
+        train(unet())
         plain = "it fits"
     except tf.errors.ResourceExhaustedError as error:
         plain = type(error).__name__
-    return {"chosen": made.chosen.name, "ooms": report.ooms, "slice_size": report.slice_size,
-            "plain": plain, "finite": all(np.isfinite(v).all() for v in ordered)}  # fmt: skip
+    return {
+        "chosen": made.chosen.name,
+        "ooms": report.ooms,
+        "whole": report.slice_size == BATCH,
+        "finite": all(np.isfinite(value).all() for value in ordered),
+        "plain": plain,
+    }
 
 
 print(json.dumps(survive() if LIMIT else compare()), flush=True)

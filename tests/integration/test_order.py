@@ -12,7 +12,7 @@ import pytest
 
 CHILD = Path(__file__).with_name("order_child.py")
 # Where Keras's own step was seen to run out, and the one in order to run.
-CAP = 120 * 2**20
+CAP = 172 * 2**20
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -33,7 +33,8 @@ def test_it_is_chosen_where_slices_would_change_the_result(seen):
     assert in_order[0] < 0.8 * as_it_is[0]
     assert in_order[1] > 1
     assert as_it_is[2] == "does not fit"
-    assert seen["ways"]["3 slices of 8"][2] == "would change the result"
+    (sliced,) = [way for name, way in seen["ways"].items() if "slices" in name]
+    assert sliced[2] == "would change the result"
 
 
 def test_the_weights_are_those_of_keras_bit_for_bit(seen):
@@ -59,4 +60,7 @@ def test_what_has_an_order_of_its_own_is_refused_with_the_reason(seen):
 def test_a_cap_that_is_too_small_for_keras_is_survived_without_slices():
     result = run(CAP)
     assert result["plain"] == "ResourceExhaustedError"
-    assert (result["ooms"], result["slice_size"]) == (0, result["batch"])
+    assert result["chosen"] == "ops in order"
+    assert result["ooms"] == 0
+    assert result["whole"]
+    assert result["finite"]

@@ -50,7 +50,7 @@ def ordered_way(
     as_it_is = whole.peak_bytes if source == whole.source else prediction.traced_peak(samples)
     if made.peak_bytes > _WORTH * as_it_is:
         return None
-    peak = max(made.high_bytes, made.first_step_bytes)
+    peak = ordered.peak(samples)
     return Way(_NAME, peak, _TIME, peak <= budget, ordered=True)
 
 

@@ -35,8 +35,7 @@ def impose_order(graph: Any, results: Any, order: Orderer) -> int:
     operations = graph.get_operations()
     stateful = [op for op in operations if auto_control_deps.op_is_stateful(op)]
     tensors = [x for x in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(x)]
-    inputs = [tf.TensorSpec((TRACED_SIZE, *x.shape[1:]), x.dtype) for x in graph.inputs]
-    shaped = with_shapes(graph, inputs, first=0)
+    shaped = with_shapes(graph, _batch(graph), first=0)
     by_name = {op.name: op for op in operations}
     walked = walk_open_graph(
         shaped,
@@ -58,6 +57,16 @@ def impose_order(graph: Any, results: Any, order: Orderer) -> int:
         waiting = by_name[walked.nodes[after].name]
         waiting._add_control_input(by_name[walked.nodes[before].name])
     return len(edges)
+
+
+def _batch(graph: Any) -> list[tf.TensorSpec]:
+    """The parts of a batch of which sizes at any number of samples can be told."""
+    captured = {id(inner) for _, inner in graph.captures}
+    given = [tensor for tensor in graph.inputs if id(tensor) not in captured]
+    return [
+        tf.TensorSpec((TRACED_SIZE, *x.shape[1:]) if x.shape.rank else x.shape, x.dtype)
+        for x in given
+    ]
 
 
 def _join_parts(graph: Graph) -> None:
