@@ -40,8 +40,9 @@ def told(seen: dict[str, Any]) -> str:
         lines.append(f"{what:<16}{made['peak'] / 1e6:7.1f}, up to {made['high'] / 1e6:.1f} MB")
     for what in ("times", "times with oneDNN"):
         if seen[what]:
-            ratio, low, high = (seen[what][key] for key in ("ratio", "low", "high"))
-            lines.append(f"{what}: {ratio:.3f} ({low:.3f} to {high:.3f}) of the step as it is")
+            ratio, low, high, best = (seen[what][k] for k in ("ratio", "low", "high", "quickest"))
+            lines.append(f"{what}: {ratio:.3f} ({low:.3f} to {high:.3f}) of the step as it is, "
+                         f"{best:.3f} by the quickest rounds")  # fmt: skip
     return "\n".join(f"  {line}" for line in lines)
 
 
