@@ -16,8 +16,8 @@ from legroom.predict.sources import Prediction
 __all__ = ["ordered_way"]
 
 _NAME = "ops in order"
-# No two large ops run side by side, though each still runs on all cores. By the clock it was 1.02
-# to 1.2 of the step as it is, on two cores that others used as well (benchmarks/order.py).
+# No two large ops run side by side, though each still runs on all cores. By the clock it was 1.00
+# to 1.14 of the step as it is, on two cores that others used as well (benchmarks/order.py).
 _TIME = 1.1
 # An order that takes more than this share of the step as it is saves nothing to speak of.
 _WORTH = 0.97
