@@ -143,7 +143,7 @@ def plan(
         budget_bytes=_budget(memory, device),
         optimizer=optimizer,
         length=length,
-        allow=("slices", "remat", *(("mixed_precision",) if mixed_precision else ())),
+        allow=("slices", "order", "remat", *(("mixed_precision",) if mixed_precision else ())),
         exact=exact,
         source=source,
     )

@@ -37,7 +37,7 @@ class Question(Record):
     budget_bytes: int | None = None
     optimizer: str = "adam"
     length: int | None = None
-    allow: tuple[str, ...] = ("slices", "remat")
+    allow: tuple[str, ...] = ("slices", "order", "remat")
     exact: bool = False
     source: str = "auto"
 

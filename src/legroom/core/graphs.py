@@ -6,10 +6,12 @@ A backend makes it of its own graph; sizes are functions of the batch size.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["NO_SCRATCH", "TIMED_AT", "Axes", "Graph", "Node", "Scratch", "Size", "StepWalk"]
+__all__ = [
+    "NO_SCRATCH", "TIMED_AT", "Axes", "Graph", "Node", "Orderer", "Scratch", "Size", "StepWalk",
+]  # fmt: skip
 
 # The batch size at which ops are timed. Only the order of times counts, which is much the same at
 # all sizes.
@@ -51,6 +53,7 @@ class Node:
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
+        fused: Whether it may become one op with its neighbours, unless it waits for someone else.
         scratch: What it takes while it runs.
         copies: An input that it works on, in a copy unless nobody else needs it.
         work: How long it takes beside reading and writing, in the time that a byte takes.
@@ -73,6 +76,7 @@ class Node:
     body: Graph | None = None
     turns: int = 1
     ahead: int = 0
+    fused: bool = False
 
 
 @dataclasses.dataclass
@@ -90,6 +94,10 @@ class Graph:
     arguments: list[int]
     results: list[tuple[int, int]]
     late: frozenset[int] = frozenset()
+
+
+# Says who is to wait for whom in a graph, as pairs of a node and one that comes after it.
+Orderer: TypeAlias = Callable[[Graph], Sequence[tuple[int, int]]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from legroom.core.graphs import StepWalk
+from legroom.core.graphs import Orderer, StepWalk
 from legroom.core.traces import LayerCost, StepTrace
 
 __all__ = ["BackendStep"]
@@ -55,6 +55,10 @@ class BackendStep(Protocol):
 
     def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
         """Compute these blocks of layers again from now on, instead of keeping them."""
+        ...
+
+    def put_in_order(self, order: Orderer) -> None:
+        """Have the ops of whole batches wait for each other from now on."""
         ...
 
     def is_oom(self, error: BaseException) -> bool:

@@ -20,6 +20,7 @@ from legroom.guard.recomputing import RecomputeSearch
 from legroom.guard.sampling import sampler
 from legroom.guard.telling import Telling
 from legroom.predict.needs import StepNeeds, WalkedNeeds
+from legroom.predict.ordering import orderer
 
 __all__ = ["GuardedStep"]
 
@@ -59,6 +60,7 @@ class GuardedStep:
         self._tensors: StepNeeds | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
+        self._ordered = False
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
@@ -170,7 +172,7 @@ class GuardedStep:
                     need = None if peak is None else peak - in_use
                     stayed = max(0, (self._step.pool.in_use_bytes() or 0) - in_use)
                     self._measured[size] = self._measured.get(size, 0) + 1
-                    predicted = None if self._needs is None else self._needs(size)
+                    predicted = self._expected(samples, size)
                     self._tell.measured(samples, size, in_use, need, predicted)
                     if predicted is not None and self._tell.subject == "batch":
                         self._predicted = (in_use or 0) + predicted
@@ -220,6 +222,12 @@ class GuardedStep:
             self._tell.changed(samples, size, before, None, free)
         return size
 
+    def _expected(self, samples: int, size: int) -> int | None:
+        """What was predicted for what has just run; None where that was another step."""
+        if self._needs is None or (self._ordered and size >= samples):
+            return None
+        return self._needs(size)
+
     def _begin(self, start: Start, samples: int) -> None:
         """Begin as a plan says, unless there is less memory than it needs."""
         self._start = None
@@ -229,6 +237,10 @@ class GuardedStep:
         if samples != start.batch_size:
             self._tell.note(wording.plan_for_others(start.batch_size, samples))
         self._search.start = start.slice_size
+        if start.ordered:
+            self._step.put_in_order(orderer(start.batch_size))
+            self._ordered = True
+            self._tell.in_order(samples)
         if start.recompute:
             self._step.recompute(start.recompute)
             self._recompute_search.begin_with(start.recompute)

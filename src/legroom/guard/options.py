@@ -21,12 +21,14 @@ class Start:
         slice_size: The size of its slices; the batch size for the whole batch.
         peak_bytes: What it was predicted to take: with less than that, the plan does not hold.
         recompute: Blocks of layers that are computed again for their gradients.
+        ordered: Whether the ops run in an order that needs little memory.
     """
 
     batch_size: int
     slice_size: int
     peak_bytes: int
     recompute: tuple[tuple[str, ...], ...] = ()
+    ordered: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

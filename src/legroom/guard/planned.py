@@ -48,6 +48,7 @@ def planned_options(model: Any, plan: Plan, options: GuardOptions) -> GuardOptio
             chosen.slice_size or plan.batch_size,
             chosen.peak_bytes or 0,
             blocks_here(plan, model),
+            chosen.ordered,
         ),
     )
 

@@ -81,6 +81,10 @@ class Telling:
         text = wording.recomputing(self.subject, samples, size, blocks)
         self.plan(samples, size, reason, text, recompute=[list(block) for block in blocks])
 
+    def in_order(self, samples: int) -> None:
+        """The ops of whole batches run in an order from now on."""
+        self.plan(samples, samples, "planned", wording.in_order(self.subject, samples), order=True)
+
     def measured(
         self, samples: int, size: int, in_use: int | None, need: int | None, predicted: int | None
     ) -> None:

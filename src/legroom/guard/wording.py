@@ -16,6 +16,7 @@ __all__ = [
     "draws_anew",
     "exact_refuses",
     "grown",
+    "in_order",
     "other_data",
     "plan_for_others",
     "plan_too_large",
@@ -119,6 +120,14 @@ def recomputing(subject: str, samples: int, size: int, blocks: Sequence[Sequence
     return (
         f"{subject} {samples} runs {how}, and {layers} computed again for the gradients instead of "
         "being kept: the same result in less memory, and a slower step"
+    )
+
+
+def in_order(subject: str, samples: int) -> str:
+    """How a step is made to fit by the order of its ops."""
+    return (
+        f"{subject} {samples} runs whole, its ops one after the other in an order that needs less "
+        "memory: the same result"
     )
 
 

@@ -102,6 +102,8 @@ def _nothing_fits(ways: Sequence[Way], budget: int, least: int | None, exact: bo
         if way.peak_bytes is not None:
             mark = " (not the same update)" if not way.exact else ""
             lines.append(f"  {way.name}: {format_bytes(way.peak_bytes)}{mark}")
+        else:
+            lines.append(f"  {way.name}: {way.reason}")
     if least is not None:
         lines.append(f"The least of these needs {format_bytes(least)}: give that much memory, or")
     if exact and any(not way.exact and way.fits for way in ways):

@@ -11,13 +11,14 @@ from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes, parse_size
 from legroom.plan.bound import fingerprint, layer_names
 from legroom.plan.choose import choose, largest_that_fits, slice_time
+from legroom.plan.ordered import ordered_way
 from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
 
 __all__ = ["ALLOWED", "plan", "read_budget"]
 
-ALLOWED = ("slices", "remat", "mixed_precision")
+ALLOWED = ("slices", "order", "remat", "mixed_precision")
 
 
 def plan(
@@ -25,7 +26,7 @@ def plan(
     batch_size: int = 32,
     *,
     memory: str | int | None = None,
-    allow: Collection[str] = ("slices", "remat"),
+    allow: Collection[str] = ("slices", "order", "remat"),
     exact: bool = False,
     data: Any = None,
     length: int | None = None,
@@ -37,8 +38,8 @@ def plan(
         model: A compiled Keras model.
         batch_size: The batch size to train with; it stays the same in every plan.
         memory: The budget: "16GiB", "80%", bytes. Without it, what this machine has.
-        allow: What may be used: "slices", "remat" (recompute), "mixed_precision". The last
-            changes numbers and is used only if it is named.
+        allow: What may be used: "slices", "order" (of a step's ops), "remat" (recompute),
+            "mixed_precision". The last changes numbers and is used only if it is named.
         exact: Only ways that make the same update as the whole batch: no slices for BatchNorm.
         data: As in :func:`legroom.estimate`.
         length: As in :func:`legroom.estimate`.
@@ -124,6 +125,10 @@ def _ways(
         ways.append(_slices(prediction, added, samples, budget, exact=same))
     if ways[0].fits:
         return ways
+    if "order" in allow:
+        usable = [way for way in ways if way.exact or not exact]
+        in_order = ordered_way(prediction, whole, samples, budget, usable)
+        ways += [way for way in [in_order] if way is not None]
     if "remat" in allow:
         # Not at the top: it needs NumPy, which a script that trains nothing need not load.
         from legroom.plan.recomputed import Recompute

@@ -25,6 +25,7 @@ class Way(Record):
         slice_size: The size of its slices; None for the whole batch.
         mixed_precision: Whether it needs half precision.
         recompute: Blocks of layers that are computed again for their gradients, by name.
+        ordered: Whether the ops run in an order that needs little memory.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Way(Record):
     slice_size: int | None = None
     mixed_precision: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
+    ordered: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ the executor's rules; nothing runs, so it also serves for machines that are not 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import time
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from legroom.core.series import thinned
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
 from legroom.predict.estimate import BREAKDOWN, Estimate
-from legroom.predict.replay import look_closer, replay, replays, smallest_pool
+from legroom.predict.ordering import orderer
+from legroom.predict.replay import Replay, look_closer, replay, replays, smallest_pool
 from legroom.predict.script import Script
 
 __all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
@@ -112,6 +114,8 @@ class Prediction:
         data: As in :func:`estimate`.
         length: As in :func:`estimate`.
         source: As in :func:`estimate`.
+        order: The batch size for which the step's ops are put into an order that needs little
+            memory; None leaves them as they come.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Prediction:
         data: Any = None,
         length: int | None = None,
         source: str = "auto",
+        order: int | None = None,
     ) -> None:
         if source not in SOURCES:
             raise LegroomError(
@@ -134,6 +139,7 @@ class Prediction:
         self.method = method
         self.asked = {"method": method, "data": data, "length": length}
         self._source = source
+        self._order = order
         self._scripts: dict[str, tuple[Script, Any]] = {}
         self._notes: list[str] = []
         self._made: dict[tuple[str, int], Estimate] = {}
@@ -216,8 +222,33 @@ class Prediction:
     def _script(self, source: str) -> tuple[Script, Any]:
         if source not in self._scripts:
             make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
-            self._scripts[source] = make(self.model, self.asked)
+            self._scripts[source] = make(self.model, {**self.asked, **self._in_order()})
         return self._scripts[source]
+
+    def _in_order(self) -> dict[str, Any]:
+        if self._order is None:
+            return {}
+        from legroom.backends.tensorflow.ordered import impose_order
+
+        return {"finish": functools.partial(impose_order, order=orderer(self._order))}
+
+    def _margins(self, source: str) -> tuple[float, float]:
+        """How far a source may be off: with ops in order as little as with one thread."""
+        return (_MARGINS if self._one_by_one() else _MARGINS_WITH_THREADS)[source]
+
+    def _one_by_one(self) -> bool:
+        from legroom.backends.tensorflow.threads import asked_threads
+
+        return asked_threads() == 1 or self._order is not None
+
+    def _counted(self, source: str) -> list[Script]:
+        """The scripts of which the one that needs most counts."""
+        scripts = [self._script(source)[0]]
+        if source == "probed" and not self._one_by_one():
+            # A few samples are done before another thread begins, so a probe does not see what
+            # threads do side by side at larger sizes. The walk does.
+            scripts.append(self._script("traced")[0])
+        return scripts
 
     def peak(self, samples: int) -> int:
         """The pool that a batch size needs, quickly and without its parts; error bar included.
@@ -226,12 +257,15 @@ class Prediction:
         """
         if samples not in self._peaks:
             source = "probed" if "probed" in self._scripts else "traced"
-            script, step = self._script(source)
-            played = replay(script, samples, steps=max(4, len(script.steps) + 1))
-            _, above = _margins(source)
-            doubt = max(0, played.steady - step.bytes_of("weights") - step.bytes_of("optimizer"))
-            high = int(played.steady + above * doubt) + _SLACK
-            self._peaks[samples] = max(played.first, high, smallest_pool(script, samples))
+            _, step = self._script(source)
+            _, above = self._margins(source)
+            held = step.bytes_of("weights") + step.bytes_of("optimizer")
+            needs = []
+            for script in self._counted(source):
+                played = _played(script, samples)
+                high = int(played.steady + above * max(0, played.steady - held)) + _SLACK
+                needs += [played.first, high, smallest_pool(script, samples)]
+            self._peaks[samples] = max(needs)
         return self._peaks[samples]
 
     def traced_peak(self, samples: int) -> int:
@@ -241,9 +275,8 @@ class Prediction:
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""
-        script, _ = self._script("probed")
-        played = replay(script, samples, steps=max(4, len(script.steps) + 1))
-        return max(played.first, played.steady)
+        played = [_played(script, samples) for script in self._counted("probed")]
+        return max(max(each.first, each.steady) for each in played)
 
     def try_size(self, samples: int, budget: int) -> bool:
         """Whether steps of this size run in a pool of this size: they are run, by a child.
@@ -264,19 +297,15 @@ class Prediction:
         return self._made[source, samples]
 
     def _play(self, source: str, samples: int) -> Estimate:
-        from legroom.backends.tensorflow.threads import asked_threads
-
         script, step = self._script(source)
         played = replays(script, samples) if source == "probed" else [replay(script, samples)]
-        if source == "probed" and asked_threads() != 1:
-            # A few samples are done before another thread begins, so a probe does not see what
-            # threads do side by side at larger sizes. The walk does, and the higher one counts.
-            walked = replay(self._script("traced")[0], samples)
+        for other in self._counted(source)[1:]:
+            walked = replay(other, samples)
             if walked.steady > played[0].steady:
-                script, played = self._script("traced")[0], [walked, *played]
+                script, played = other, [walked, *played]
         peaks = [each.steady for each in played]
         peak, first = peaks[0], played[0].first
-        below, above = _margins(source)
+        below, above = self._margins(source)
         held = {role: step.bytes_of(role) for role in ("weights", "optimizer", "other")}
         # What is held does not grow and is known: doubt is about the rest.
         doubt = max(0, peak - sum(held.values()))
@@ -300,10 +329,9 @@ class Prediction:
         )
 
 
-def _margins(source: str) -> tuple[float, float]:
-    from legroom.backends.tensorflow.threads import asked_threads
-
-    return (_MARGINS if asked_threads() == 1 else _MARGINS_WITH_THREADS)[source]
+def _played(script: Script, samples: int) -> Replay:
+    """A script's steps until they are alike."""
+    return replay(script, samples, steps=max(4, len(script.steps) + 1))
 
 
 def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int, ...]:

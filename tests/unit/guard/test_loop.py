@@ -234,6 +234,36 @@ def test_a_plan_says_what_is_recomputed_from_the_start(events):
     assert told.data["recompute"] == [["a", "b"]]
 
 
+class Ordered(Step):
+    """Which needs less with its ops in order, unless that was a mistake."""
+
+    def put_in_order(self, order):
+        self.limit *= self.helps
+
+    helps = 4
+
+
+def test_a_plan_says_that_ops_run_in_order_from_the_start(events):
+    step = Ordered()
+    guarded = GuardedStep(step, GuardOptions(start=Start(256, 256, peak_bytes=900, ordered=True)))
+    guarded(256)
+    assert step.ran == [None]
+    (told,) = [event for event in events if event.name == "plan"]
+    assert "its ops one after the other" in told.text
+    assert told.data["order"]
+    assert told.data["slice_size"] == 256
+
+
+def test_an_order_that_runs_out_is_left_for_slices(events):
+    step = Ordered()
+    step.helps = 1
+    guarded = GuardedStep(step, GuardOptions(start=Start(256, 256, peak_bytes=900, ordered=True)))
+    guarded(256)
+    assert step.ran[:2] == [None, 128]
+    failure = next(event for event in events if event.name == "oom")
+    assert "batch 256 now runs as 2 slices of 128" in failure.text
+
+
 def test_batches_that_the_plan_is_not_for_are_said(events):
     guarded = GuardedStep(Step(), GuardOptions(start=Start(64, 32, peak_bytes=900)))
     guarded(48)

@@ -23,6 +23,7 @@ __all__ = [
     "HostSnapshot",
     "Snapshot",
     "defer_writes",
+    "resource_order",
     "touches",
     "written_handles",
 ]
@@ -114,7 +115,7 @@ class HeldWrites:
         the barrier only, and its variable is one of the early ones.
         """
         operations = self._graph.get_operations()
-        needed = _needed(operations, _resource_order(operations), last)
+        needed = _needed(operations, resource_order(operations), last)
         for op in self._held:
             for other in [self.barrier] if op in needed else last:
                 op._add_control_input(other)
@@ -132,7 +133,7 @@ def defer_writes(graph: Any, results: list[Any]) -> HeldWrites:
         results: The tensors (gradients) that must be finished before anything is written.
     """
     operations = graph.get_operations()
-    order = _resource_order(operations)
+    order = resource_order(operations)
     finished = [tensor for result in results for tensor in _components(result)]
     needed = _needed(operations, order, (tensor.op for tensor in finished))
     writes = [op for op in operations if _touched(op)[1]]
@@ -184,7 +185,7 @@ def _touched(op: Any) -> tuple[list[Any], list[Any]]:
     return list(reads), list(writes)
 
 
-def _resource_order(operations: list[Any]) -> dict[Any, list[Any]]:
+def resource_order(operations: list[Any]) -> dict[Any, list[Any]]:
     """Whom each op will wait for because both touch one resource.
 
     TensorFlow adds these control edges itself when the trace ends; they have to be known before.

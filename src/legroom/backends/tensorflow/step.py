@@ -20,7 +20,7 @@ from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.walk import walk_gradients
 from legroom.backends.tensorflow.whole import WholeStep
 from legroom.core.errors import LegroomError
-from legroom.core.graphs import StepWalk
+from legroom.core.graphs import Orderer, StepWalk
 from legroom.core.traces import LayerCost
 from legroom.messages.ops import layer_of_op, match_layer
 
@@ -133,7 +133,14 @@ class Step:
     def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
         """From now on, compute these blocks of layers again instead of keeping them."""
         recompute_blocks(self._model, blocks)
-        self._whole = WholeStep(self._traits)
+        self._start_anew()
+
+    def put_in_order(self, order: Orderer) -> None:
+        """From now on, have the ops of whole batches wait for each other."""
+        self._start_anew(order)
+
+    def _start_anew(self, order: Orderer | None = None) -> None:
+        self._whole = WholeStep(self._traits, order)
         if self._sliced is not None:
             self._sliced.release()
             self._sliced = None

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -132,6 +133,7 @@ def trace_step(
     samples: int | None = None,
     updates: bool = True,
     repeats: bool = False,
+    finish: Callable[[Any, Any], object] | None = None,
 ) -> StepGraph:
     """Trace one step of a model.
 
@@ -144,6 +146,7 @@ def trace_step(
         updates: Whether the optimizer's part is traced; without it the gradients are returned.
         repeats: Whether of updates that are alike only one is traced: quicker, but no graph that
             could be run.
+        finish: Called with the graph and what the step returns, before the trace ends.
 
     Raises:
         UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
@@ -166,7 +169,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples, updates, repeats)
+                return _trace(model, method, specs, samples, updates, repeats, finish)
             except LegroomError:
                 raise
             except Exception as error:
@@ -180,15 +183,19 @@ def trace_step(
 
 
 def _trace(
-    model: Any, method: str, specs: Any, samples: int | None, updates: bool, repeats: bool
-) -> StepGraph:
+    model: Any, method: str, specs: Any, samples: int | None, updates: bool, repeats: bool,
+    finish: Callable[[Any, Any], object] | None,
+) -> StepGraph:  # fmt: skip
     call = getattr(model, _STEPS[method])
     if not updates:
         call = functools.partial(_without_update, call)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
-        return model.distribute_strategy.run(call, args=(data,))
+        outputs = model.distribute_strategy.run(call, args=(data,))
+        if finish is not None:
+            finish(tf.compat.v1.get_default_graph(), outputs)
+        return outputs
 
     with contextlib.ExitStack() as stack:
         born = stack.enter_context(without_memory())

@@ -11,7 +11,7 @@ from tensorflow.python.ops import handle_data_util
 from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_bytes
 from legroom.core.traces import TracedOp
 
-__all__ = ["PASS_ON", "REUSE", "GraphTrace"]
+__all__ = ["PASS_ON", "REUSE", "GraphTrace", "with_shapes"]
 
 # Ops whose output is their input's memory.
 PASS_ON = {
@@ -44,7 +44,7 @@ class GraphTrace:
     def __init__(self, graph: Any, samples: int, data: Any = None) -> None:
         self._samples = samples
         self.kept = [tensor.name for tensor in graph.outputs]
-        shaped = graph if data is None else _with_shapes(graph, data)
+        shaped = graph if data is None else with_shapes(graph, data)
         self._ops = [_Op(op) for op in shaped.get_operations()]
         self._shapes = {
             name: (shape, dtype) for op in self._ops for name, shape, dtype in op.outputs
@@ -105,11 +105,17 @@ class GraphTrace:
         return lengths
 
 
-def _with_shapes(graph: Any, data: Any) -> Any:
-    """A function's graph with the shapes of a batch, where some were open when it was traced."""
+def with_shapes(graph: Any, data: Any, first: int = 1) -> Any:
+    """A function's graph with the shapes of a batch, where some were open when it was traced.
+
+    Args:
+        graph: The graph.
+        data: The batch.
+        first: The first axis that may not be open: 1 leaves the number of samples open, 0 not.
+    """
     tensors = [tensor for op in graph.get_operations() for tensor in op.outputs]
-    if not any(tensor.shape.rank and None in tensor.shape.as_list()[1:] for tensor in tensors):
-        return graph  # at most the number of samples is open
+    if not any(tensor.shape.rank and None in tensor.shape.as_list()[first:] for tensor in tensors):
+        return graph
     captured = {id(inner): inner for _, inner in graph.captures}
     given = [tensor for tensor in graph.inputs if id(tensor) not in captured]
     leaves = tf.nest.flatten(data, expand_composites=True)

@@ -18,7 +18,7 @@ from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.backends.tensorflow.weights import trainable_bytes
 from legroom.core.graphs import Graph, Node, Size, StepWalk
 
-__all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_step"]
+__all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_open_graph", "walk_step"]
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
             "Assert",
@@ -39,6 +39,11 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListElementShape": "none"}  # fmt: skip
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
+# What TensorFlow's optimizers make one op of, in the forward pass: a convolution or product, its
+# bias, what is added to it and its activation.
+_FUSED = {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "BatchMatMulV3",
+          "BiasAdd", "Add", "AddV2", "Mul", "FusedBatchNormV3", "Pad", "Relu", "Relu6", "Elu",
+          "LeakyRelu", "Sigmoid", "Tanh", "Erf", "Softplus"}  # fmt: skip
 
 
 def walk_gradients(model: Any, data: Any) -> StepWalk:
@@ -60,6 +65,18 @@ def walk_step(step: StepGraph) -> Graph:
     return graph
 
 
+def walk_open_graph(graph: Any, results: Sequence[Any], effects: Sequence[Any]) -> Graph:
+    """A graph that is still being traced, or a copy of one.
+
+    Args:
+        graph: The graph.
+        results: The tensors that it is going to return.
+        effects: The ops that have to run whether or not the results depend on them.
+    """
+    walker = _Walker(graph, ())
+    return walker.graph(graph, [], results, _needed(graph, [*(x.op for x in results), *effects]))
+
+
 def input_sizes(step: StepGraph) -> list[Size]:
     """The sizes of the parts of a batch."""
     return [
@@ -74,9 +91,12 @@ class _Walker:
         self._bodies: dict[tuple[str, str], Graph] = {}
         self._turns: dict[str, int] = {}
 
-    def graph(self, graph: Any, arguments: list[Any]) -> Graph:
+    def graph(
+        self, graph: Any, arguments: list[Any], results: Any = None, ops: Any = None
+    ) -> Graph:
         """A graph's nodes, without those that nothing depends on."""
-        ops = _needed(graph)
+        results = graph.outputs if results is None else results
+        ops = _needed(graph, _ends(graph)) if ops is None else ops
         if not any(op.type in ("While", "StatelessWhile") for op in ops):
             ops.sort(key=_is_moved_back)
         # Places first: a loop's accumulators are made after the loop that reads them.
@@ -106,7 +126,7 @@ class _Walker:
         made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
-            [ports[tensor.ref()] for tensor in graph.outputs if tensor.ref() in ports],
+            [ports[tensor.ref()] for tensor in results if tensor.ref() in ports],
         )
         return spell_out(
             made,
@@ -127,6 +147,7 @@ class _Walker:
         outputs = [_size(tensor) for tensor in op.outputs]
         node = Node(op.name, "new", inputs, controls, outputs, cheap=kind in _CHEAP)
         node.work = work_of(op)
+        node.fused = kind in _FUSED and not op.name.startswith("gradient_tape/")
         if kind in _VARIABLES:
             node.effect = _VARIABLES[kind]
         elif kind.startswith("ResourceScatter"):
@@ -240,18 +261,22 @@ def _run_ahead(nodes: list[Node]) -> None:
         for each in node.body.nodes:
             if each.ahead and turns > 0 and each.effect != "loop":
                 node.inputs.append((len(nodes), 0))
-                nodes.append(
-                    Node(each.name, "unstack", [], sorted(waits), each.outputs, turns=turns)
-                )
+                name = f"{node.name}/{each.name}"
+                nodes.append(Node(name, "unstack", [], sorted(waits), each.outputs, turns=turns))
 
 
-def _needed(graph: Any) -> list[Any]:
-    """The ops that a graph's results and effects depend on, in the order of their making."""
+def _ends(graph: Any) -> list[Any]:
+    """The ops that a graph has for its results and effects, and what it is given."""
+    ends = [tensor.op for tensor in graph.outputs]
+    ends += list(getattr(graph, "control_outputs", None) or [])
+    ends += [tensor.op for tensor in graph.inputs]
+    return ends + [op for op in graph.get_operations() if "Assign" in op.type]
+
+
+def _needed(graph: Any, ends: Sequence[Any]) -> list[Any]:
+    """The ops that others depend on, with these, in the order of their making."""
     needed: set[str] = set()
-    waiting = [tensor.op for tensor in graph.outputs]
-    waiting += list(getattr(graph, "control_outputs", None) or [])
-    waiting += [tensor.op for tensor in graph.inputs]
-    waiting += [op for op in graph.get_operations() if "Assign" in op.type]
+    waiting = list(ends)
     while waiting:
         op = waiting.pop()
         if op.name in needed:

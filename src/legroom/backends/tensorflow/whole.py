@@ -15,6 +15,7 @@ that apply several optimizers in turn, and for optimizers that do more than upda
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,9 +30,11 @@ from legroom.backends.tensorflow.effects import (
     touches,
     written_handles,
 )
+from legroom.backends.tensorflow.ordered import impose_order
 from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.writes import logging_writes
+from legroom.core.graphs import Orderer
 
 __all__ = ["EagerStep", "GraphStep", "WholeStep", "apply_gradients"]
 
@@ -40,10 +43,16 @@ _SMALL_STATE = 16 * 2**20
 
 
 class WholeStep:
-    """A step on whole batches, in a graph or eagerly."""
+    """A step on whole batches, in a graph or eagerly.
 
-    def __init__(self, traits: Traits) -> None:
-        self._step: Any = EagerStep(traits) if traits.eager else GraphStep(traits)
+    Args:
+        traits: How it is to be traced.
+        order: Says which ops wait for which; None leaves them as they come. An eager step's come
+            in the order of its code.
+    """
+
+    def __init__(self, traits: Traits, order: Orderer | None = None) -> None:
+        self._step: Any = EagerStep(traits) if traits.eager else GraphStep(traits, order)
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises out of memory, nothing has happened."""
@@ -69,11 +78,11 @@ class _SeveralApplies(BaseException):
 class GraphStep:
     """A traced step on whole batches."""
 
-    def __init__(self, traits: Traits) -> None:
+    def __init__(self, traits: Traits, order: Orderer | None = None) -> None:
         self._traits = traits
+        self._order = order
         self._mode = "fused" if traits.trains else "kept"
-        body = self._fused if traits.trains else traits.call
-        self._function = traits.function(body, traits.spec)
+        self._function = self._traced(self._fused if traits.trains else traits.call)
         self._handles: dict[int, Any] = {}
         self._early: list[Any] = []  # what the last trace writes before it can't fail any more
         self._on_host = False
@@ -144,10 +153,22 @@ class GraphStep:
 
     def _keep(self) -> None:
         self._mode = "kept"
-        self._function = self._traits.function(self._traits.call, self._traits.spec)
+        self._function = self._traced(self._traits.call)
         self._handles.clear()
         self._early = []
         self._seen.clear()
+
+    def _traced(self, body: Callable[[Any], Any]) -> Any:
+        """A function of the step, its ops in order where that was asked for."""
+
+        def ordered(data: Any) -> Any:
+            outputs = body(data)
+            # Of a trace that is thrown away the order does not matter.
+            if self._order is not None and self._mode != "unfit":
+                impose_order(tf.compat.v1.get_default_graph(), outputs, self._order)
+            return outputs
+
+        return self._traits.function(ordered, self._traits.spec)
 
     def _fused(self, data: Any) -> Any:
         """The body that is traced: collect, hold back, write."""
