@@ -141,6 +141,10 @@ def test_plans(seen):
     assert name.endswith(f"slices of {size}")
     assert result["peak"] <= result["budget"]
     assert result["reasons"][0] == "does not fit"
+    sure, size, note = result["unsure"]
+    assert not sure
+    assert size >= 1
+    assert "may run out of memory" in note
     assert all(result["reasons"])
     assert any("batch_normalization" in note for note in result["notes"])
     assert "leave out exact" in result["exact"]

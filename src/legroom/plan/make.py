@@ -85,6 +85,11 @@ def _plan(
             "exactly the same training. exact=True leaves slices out."
         )
     chosen, others, better = choose(ways, budget, exact=exact)
+    if not chosen.sure:
+        notes.append(
+            f"{chosen.name} should fit, but what they take is not known so well: they may run out "
+            "of memory. Training with this plan then goes on with smaller ones, if there are any."
+        )
     return Plan(
         model=whole.model,
         fingerprint=fingerprint(model),
@@ -142,6 +147,9 @@ def _ways(
             ways += [way for way in [both] if way is not None]
     if "mixed_precision" in allow:
         ways.append(_mixed(prediction, samples, budget, source))
+    if sliceable and (same or not exact) and not any(way.fits for way in ways):
+        perhaps = _perhaps(prediction, added, samples, budget, exact=same)
+        ways += [way for way in [perhaps] if way is not None]
     return ways
 
 
@@ -196,6 +204,25 @@ def _slices(
     count = -(-samples // size)
     return Way(f"{count} slices of {size}", peak(size), slice_time(samples, size), True, exact,
                slice_size=size)  # fmt: skip
+
+
+def _perhaps(
+    prediction: Prediction, added: Callable[[int], int], samples: int, budget: int, *, exact: bool
+) -> Way | None:
+    """Slices that fit by the middle figure, though not by its error bar."""
+
+    def peak(size: int) -> int:
+        return prediction.middle_peak(size) + added(size)
+
+    try:
+        most = largest_that_fits(peak, budget, max(1, samples - 1))
+    except LegroomError:  # there is no probe to ask
+        return None
+    if most == 0:
+        return None
+    size = max(1, most // 2)  # room for doubt; where there is more of it, slices grow
+    return Way(f"{-(-samples // size)} slices of {size}", peak(size), slice_time(samples, size),
+               True, exact, slice_size=size, sure=False)  # fmt: skip
 
 
 def _gradient_bytes(model: Any) -> int:

@@ -43,7 +43,9 @@ def plan_view(made: Plan) -> Any:
 
 
 def _row(way: Way, last: str) -> tuple[str, str, str, str]:
-    peak = "unknown" if way.peak_bytes is None else f"up to {format_bytes(way.peak_bytes)}"
+    peak = "unknown"
+    if way.peak_bytes is not None:
+        peak = f"{'up to' if way.sure else 'about'} {format_bytes(way.peak_bytes)}"
     return way.name, peak, f"× {way.time_factor:.2f}", last
 
 

@@ -17,7 +17,8 @@ class Way(Record):
 
     Attributes:
         name: "as it is", "slices of 32", "mixed precision", …
-        peak_bytes: Its predicted peak, error bar included; None where it could not be predicted.
+        peak_bytes: Its predicted peak, error bar included unless it is not sure; None where it
+            could not be predicted.
         time_factor: Its predicted time, with the step as it is as 1.
         fits: Whether it fits the budget.
         exact: Whether it makes the same update as the whole batch.
@@ -26,6 +27,8 @@ class Way(Record):
         mixed_precision: Whether it needs half precision.
         recompute: Blocks of layers that are computed again for their gradients, by name.
         ordered: Whether the ops run in an order that needs little memory.
+        sure: Whether it fits with the error bar too; one that does not is chosen only where no
+            other fits.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Way(Record):
     mixed_precision: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
     ordered: bool = False
+    sure: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

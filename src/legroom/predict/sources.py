@@ -275,7 +275,8 @@ class Prediction:
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""
-        played = [_played(script, samples) for script in self._counted("probed")]
+        source = "traced" if self._source == "traced" else "probed"
+        played = [_played(script, samples) for script in self._counted(source)]
         return max(max(each.first, each.steady) for each in played)
 
     def try_size(self, samples: int, budget: int) -> bool:
