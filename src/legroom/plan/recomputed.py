@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from legroom.core.traces import LayerCost
-from legroom.plan.blocks import choose_blocks, leanest_blocks
+from legroom.plan.blocks import choose_blocks, held_bytes, leanest_blocks
 from legroom.plan.choose import largest_that_fits, slice_time
 from legroom.plan.ways import Way
 from legroom.predict.estimate import Estimate
@@ -59,24 +59,44 @@ class Recompute:
         Returns:
             It, or the way that needs least where none fits; None where nothing can be saved.
         """
-        target = self._kept - (self._whole_peak - budget)
-        way = None
+        target = too_much = self._kept - (self._whole_peak - budget)
         for _ in range(_TRIES):
-            blocks = None
-            if target > 0:
-                blocks = choose_blocks(self._costs, target, joined=self._joined)
-            if blocks is None:
+            way = self._for(target, budget)
+            if way is None or way.fits:
                 break
-            peak = self._peak(self._named(blocks))
-            way = self._way(blocks, peak, budget)
-            if way.fits:
-                return way
-            target -= peak - budget
-        blocks = leanest_blocks(self._costs, joined=self._joined)
-        if blocks:
-            way = self._way(blocks, self._peak(self._named(blocks)), budget)
+            too_much = target
+            target -= (way.peak_bytes or 0) - budget
+        if way is None or not way.fits:
+            way = self._leanest(too_much, budget)
         saves = way is not None and (way.peak_bytes or 0) <= _WORTH * self._whole_peak
         return way if saves else None
+
+    def _for(self, target: int, budget: int) -> Way | None:
+        """With as little recomputed as so many bytes for all that is kept allow."""
+        blocks = None
+        if target > 0:
+            blocks = choose_blocks(self._costs, target, joined=self._joined)
+        if blocks is None:
+            return None
+        return self._way(blocks, self._peak(self._named(blocks)), budget)
+
+    def _leanest(self, too_much: int, budget: int) -> Way | None:
+        """What needs least; or less work, where that is enough too."""
+        blocks = leanest_blocks(self._costs, joined=self._joined)
+        if not blocks:
+            return None
+        way = self._way(blocks, self._peak(self._named(blocks)), budget)
+        least = held_bytes(self._costs, blocks)
+        for _ in range(_TRIES - 1):
+            between = (least + too_much) // 2
+            if not way.fits or between <= least:
+                break
+            other = self._for(between, budget)
+            if other is not None and other.fits:
+                way, least = other, between
+            else:
+                too_much = between
+        return way
 
     def sliced(self, added: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
         """Slices, with as much recomputed as saves anything.
