@@ -102,6 +102,20 @@ def batch_norm(exact):
     return {"notes": notes, "slice_size": history.legroom.slice_size}
 
 
+def too_large_to_compare():
+    """Frozen layers keep nothing in a graph; run op by op, as slices are compared, they do."""
+    keras.utils.set_random_seed(1)
+    x = inputs = keras.Input((256, 256, 3))
+    for _ in range(40):
+        x = layers.Conv2D(16, 3, padding="same", activation="relu", trainable=False)(x)
+    model = keras.Model(inputs, layers.Dense(10, "softmax")(layers.GlobalAveragePooling2D()(x)))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    x, y = images(32, 256)
+    history = legroom.fit(model, x, y, batch_size=32, epochs=1, verbose=0)
+    notes = [event.text for event in history.legroom.events if event.name == "note"]
+    return {"ooms": history.legroom.ooms, "size": history.legroom.slice_size, "notes": notes}
+
+
 def deep_exact():
     """A deep net with BatchNorm fits whole, and exactly, once it recomputes."""
     keras.utils.set_random_seed(1)
@@ -297,6 +311,7 @@ CHECKS = {
     "many_tokens": many_tokens,
     "recomputed": recomputed,
     "sums_many_terms": sums_many_terms,
+    "too_large_to_compare": too_large_to_compare,
 }
 
 if __name__ == "__main__":

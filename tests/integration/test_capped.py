@@ -16,7 +16,8 @@ import pytest
 CHILD = Path(__file__).with_name("capped_child.py")
 # In two children side by side: most of the time TensorFlow waits before it says it ran out.
 CHECKS = (
-    "survives,one_sample_is_too_much,batch_norm,batch_norm_exact,sums_many_terms",
+    "too_large_to_compare,survives,one_sample_is_too_much,batch_norm,batch_norm_exact,"
+    "sums_many_terms",
     "deep_exact,grows_again,coupling_loss,user_errors,survives_often,many_tokens,recomputed",
 )
 
@@ -52,6 +53,14 @@ def test_a_large_batch_finishes(seen):
     assert result["peak"] <= result["budget"] == 300 * 2**20
     assert result["predicted"] == [160, 10]
     assert result["json"] == "RunReport"
+
+
+def test_a_comparison_that_would_run_out_is_left_out(seen):
+    # It would cost ten seconds, and what TensorFlow's tape holds when it fails is lost.
+    result = seen["too_large_to_compare"]
+    assert result["ooms"] == 0
+    assert result["size"] < 32
+    assert any("too much for a comparison" in note for note in result["notes"])
 
 
 def test_slices_help_where_most_of_a_step_is_a_sparse_gradient(seen):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ CHILD = Path(__file__).with_name("estimate_child.py")
 # In two children side by side; the first check of each finds memory as the process began.
 CHECKS = (
     "near_the_truth,trains_the_same,volumes,many_kinds,plans",
-    "nothing_changes,compiled,errors,repeats,recompute,largest",
+    "compiled,nothing_changes,errors,repeats,recompute,largest",
 )
 
 
@@ -25,10 +27,12 @@ def seen() -> dict[str, dict[str, Any]]:
         return {line["check"]: line for lines in pool.map(run, CHECKS) for line in lines}
 
 
-def run(checks: str) -> list[dict[str, Any]]:
+def run(checks: str, limit_mib: int | None = None) -> list[dict[str, Any]]:
+    limit = {} if limit_mib is None else {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
     done = subprocess.run(
-        [sys.executable, CHILD, checks], capture_output=True, text=True, timeout=900
-    )
+        [sys.executable, CHILD, checks], capture_output=True, text=True, timeout=900,
+        env={**os.environ, **limit},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -84,9 +88,18 @@ def test_an_update_that_is_traced_once_counts_as_often_as_it_runs(seen, model):
 
 def test_a_compiled_step_has_the_compilers_figures(seen):
     result = seen["compiled"]
-    assert result["source"] == "compiled"
-    assert result["ratio"] == pytest.approx(1, abs=0.02)
+    assert result["source"] == result["loop"] == "compiled"
+    assert result["ratios"] == pytest.approx([1, 1], abs=0.02)
     assert sum(result["breakdown"].values()) == pytest.approx(result["peak"], rel=0.01)
+
+
+def test_a_compiled_step_runs_in_the_pool_that_it_is_said_to_need_and_in_none_much_smaller(seen):
+    needed = seen["compiled"]["pool"] / 2**20
+    ((enough,), (too_little,)) = (
+        run("compiled_in_a_pool", mib) for mib in (math.ceil(needed), math.floor(0.85 * needed))
+    )
+    assert enough["fits"]
+    assert not too_little["fits"]
 
 
 def test_a_loop_grows_with_its_length(seen):
@@ -141,9 +154,9 @@ def test_plans(seen):
     assert name.endswith(f"slices of {size}")
     assert result["peak"] <= result["budget"]
     assert result["reasons"][0] == "does not fit"
-    sure, size, note = result["unsure"]
+    sure, unsure_size, note = result["unsure"]
     assert not sure
-    assert size >= 1
+    assert unsure_size >= 1
     assert "may run out of memory" in note
     assert all(result["reasons"])
     assert any("batch_normalization" in note for note in result["notes"])

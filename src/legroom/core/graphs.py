@@ -6,11 +6,13 @@ A backend makes it of its own graph; sizes are functions of the batch size.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "NO_SCRATCH", "TIMED_AT", "Axes", "Graph", "Node", "Orderer", "Scratch", "Size", "StepWalk",
+    "bytes_at",
 ]  # fmt: skip
 
 # The batch size at which ops are timed. Only the order of times counts, which is much the same at
@@ -21,6 +23,12 @@ TIMED_AT = 16
 Axes = tuple[tuple[float, float], ...]
 # A tensor's axes and the bytes of an entry.
 Size = tuple[Axes, float]
+
+
+def bytes_at(size: Size, samples: int) -> float:
+    """What a tensor takes on so many samples."""
+    axes, itemsize = size
+    return math.prod(fixed + each * samples for fixed, each in axes) * itemsize
 
 
 class Scratch(NamedTuple):
@@ -102,18 +110,17 @@ Orderer: TypeAlias = Callable[[Graph], Sequence[tuple[int, int]]]
 
 @dataclasses.dataclass(frozen=True)
 class StepWalk:
-    """What computes a step's gradients, to be run by the executor's model.
+    """A step on slices of its batch, to be run by the executor's model.
 
     Attributes:
-        graph: Its graph, whose results are the gradients.
-        held: What is held between steps, as `write_script` takes it.
+        graph: Its graph, which adds the gradients up.
+        held: What is held between steps, as `write_script` takes it; the sums have the role
+            "gradients".
         inputs: The sizes of the parts of a batch.
-        gradient_bytes: One copy of the gradients, as large as the weights they are for.
         threads: How many threads run it.
     """
 
     graph: Graph
     held: Sequence[Any]
     inputs: Sequence[Size]
-    gradient_bytes: int
     threads: int

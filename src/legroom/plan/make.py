@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes, parse_size
 from legroom.plan.bound import fingerprint, layer_names
-from legroom.plan.choose import choose, largest_that_fits, slice_time
+from legroom.plan.choose import choose
 from legroom.plan.ordered import ordered_way
+from legroom.plan.slices import Slices
 from legroom.plan.ways import Plan, Way
 from legroom.predict.estimate import Estimate
 from legroom.predict.sources import Prediction, read_batch_size
@@ -122,33 +124,36 @@ def _ways(
     exact: bool, source: str,
 ) -> list[Way]:  # fmt: skip
     """All ways that are allowed; those that do more work only where as it is it does not fit."""
-    ways = [_as_it_is(whole, budget)]
-    sliceable = "slices" in allow and samples > 1
     same = not _coupled(prediction.model)
-    added = _added_by_slices(prediction, whole, samples)
+    slices = Slices(prediction, whole, samples, exact=same)
+    ways = [_as_it_is(prediction, whole, slices, budget)]
+    sliceable = "slices" in allow and samples > 1
     if sliceable:
-        ways.append(_slices(prediction, added, samples, budget, exact=same))
+        ways.append(slices.way(budget))
     if ways[0].fits:
         return ways
+    held_back = slices.held_back()
+    others: list[Way | None] = []
     if "order" in allow:
         usable = [way for way in ways if way.exact or not exact]
-        in_order = ordered_way(prediction, whole, samples, budget, usable)
-        ways += [way for way in [in_order] if way is not None]
+        others.append(ordered_way(prediction, whole, samples, budget - held_back, usable))
     if "remat" in allow:
         # Not at the top: it needs NumPy, which a script that trains nothing need not load.
         from legroom.plan.recomputed import Recompute
 
         recompute = Recompute(prediction, samples, whole)
-        ways += [way for way in [recompute.whole(budget)] if way is not None]
-        enough = any(way.fits and (way.exact or not exact) for way in ways)
-        if sliceable and not enough and (same or not exact):
-            # Both kinds of additional work: looked at only where neither is enough.
-            both = recompute.sliced(added, budget, exact=same)
-            ways += [way for way in [both] if way is not None]
+        others.append(recompute.whole(budget - held_back))
     if "mixed_precision" in allow:
-        ways.append(_mixed(prediction, samples, budget, source))
-    if sliceable and (same or not exact) and not any(way.fits for way in ways):
-        perhaps = _perhaps(prediction, added, samples, budget, exact=same)
+        others.append(_mixed(prediction, samples, budget - held_back, source))
+    ways += [_with(held_back, way) for way in others if way is not None]
+    if not sliceable or (exact and not same):
+        return ways
+    if "remat" in allow and not any(way.fits and (way.exact or not exact) for way in ways):
+        # Both kinds of additional work: looked at only where neither is enough.
+        both = recompute.sliced(slices.peak, budget, exact=same)
+        ways += [way for way in [both] if way is not None]
+    if not any(way.fits for way in ways):
+        perhaps = slices.perhaps(budget)
         ways += [way for way in [perhaps] if way is not None]
     return ways
 
@@ -172,63 +177,23 @@ def read_budget(memory: str | int | None) -> int:
     return int(budget)
 
 
-def _as_it_is(whole: Estimate, budget: int) -> Way:
+def _as_it_is(prediction: Prediction, whole: Estimate, slices: Slices, budget: int) -> Way:
+    if whole.source == "compiled":
+        # It takes one large piece. In a pool that has room that may be handed out generously, so
+        # that its peak says less of what it needs than the smallest pool that it runs in.
+        peak = prediction.peak(whole.batch_size)
+        return Way("as it is", peak, 1.0, peak <= budget)
     peak = max(whole.high_bytes, whole.first_step_bytes)
+    if peak <= budget < peak + whole.breakdown["weights"]:
+        peak += slices.held_back()
     return Way("as it is", peak, 1.0, peak <= budget)
 
 
-def _added_by_slices(prediction: Prediction, whole: Estimate, samples: int) -> Callable[[int], int]:
-    """What slices of a size take beside what a step on as many samples takes."""
-    gradients = _gradient_bytes(prediction.model)
-    input_bytes = whole.breakdown["input"] / samples
-
-    def added(size: int) -> int:
-        # The sums of the gradients, those of the slice, and the whole batch beside its slice.
-        return 2 * gradients + int(input_bytes * (samples - size))
-
-    return added
-
-
-def _slices(
-    prediction: Prediction, added: Callable[[int], int], samples: int, budget: int, *, exact: bool
-) -> Way:
-    def peak(size: int) -> int:
-        return prediction.peak(size) + added(size)
-
-    size = largest_that_fits(peak, budget, max(1, samples - 1))
-    if size == 0:
-        return Way("one sample at a time", peak(1), slice_time(samples, 1), False, exact,
-                   slice_size=1)  # fmt: skip
-    # The same number of slices, but all of about the same size.
-    size = -(-samples // -(-samples // size))
-    count = -(-samples // size)
-    return Way(f"{count} slices of {size}", peak(size), slice_time(samples, size), True, exact,
-               slice_size=size)  # fmt: skip
-
-
-def _perhaps(
-    prediction: Prediction, added: Callable[[int], int], samples: int, budget: int, *, exact: bool
-) -> Way | None:
-    """Slices that fit by the middle figure, though not by its error bar."""
-
-    def peak(size: int) -> int:
-        return prediction.middle_peak(size) + added(size)
-
-    try:
-        most = largest_that_fits(peak, budget, max(1, samples - 1))
-    except LegroomError:  # there is no probe to ask
-        return None
-    if most == 0:
-        return None
-    size = max(1, most // 2)  # room for doubt; where there is more of it, slices grow
-    return Way(f"{-(-samples // size)} slices of {size}", peak(size), slice_time(samples, size),
-               True, exact, slice_size=size, sure=False)  # fmt: skip
-
-
-def _gradient_bytes(model: Any) -> int:
-    from legroom.backends.tensorflow.weights import trainable_bytes
-
-    return int(trainable_bytes(model))
+def _with(added: int, way: Way) -> Way:
+    """A way that takes so much more."""
+    if way.peak_bytes is None:
+        return way
+    return dataclasses.replace(way, peak_bytes=way.peak_bytes + added)
 
 
 def _coupled(model: Any) -> list[str]:

@@ -21,6 +21,8 @@ _NAME = "ops in order"
 _TIME = 1.1
 # An order that takes more than this share of the step as it is saves nothing to speak of.
 _WORTH = 0.97
+# Where a walk says that it needs this much of the budget, a probe would not find that it fits.
+_HOPE = 1.25
 
 
 def ordered_way(
@@ -33,23 +35,23 @@ def ordered_way(
         whole: The estimate of a whole batch as it is.
         samples: The batch size.
         budget: The bytes there are.
-        others: Ways that could be chosen. Where one is faster, this one is only looked at quickly.
+        others: Ways that could be chosen. Where one is faster, nothing is probed for this one.
     """
     refusal = _refusal(prediction)
     if refusal is not None:
         return Way(_NAME, None, _TIME, False, ordered=True, reason=refusal)
-    faster = any(way.fits and way.time_factor <= _TIME for way in others)
-    source = "traced" if faster else whole.source
-    ordered = Prediction(prediction.model, source=source, order=samples, **prediction.asked)
+    ordered = Prediction(prediction.model, source=whole.source, order=samples, **prediction.asked)
     try:
-        if ordered.traced_peak(samples) > prediction.traced_peak(samples):
+        middle, as_it_is = ordered.traced_peak(samples), prediction.traced_peak(samples)
+        if middle > _WORTH * as_it_is:
             return None
-        made = ordered.estimate(samples)
+        faster = any(way.fits and way.time_factor <= _TIME for way in others)
+        if whole.source == "probed" and not faster and middle <= _HOPE * budget:
+            middle, as_it_is = ordered.estimate(samples).peak_bytes, whole.peak_bytes
     except LegroomError as error:
         return Way(_NAME, None, _TIME, False, ordered=True,
                    reason=f"could not be predicted: {error}")  # fmt: skip
-    as_it_is = whole.peak_bytes if source == whole.source else prediction.traced_peak(samples)
-    if made.peak_bytes > _WORTH * as_it_is:
+    if middle > _WORTH * as_it_is:
         return None
     peak = ordered.peak(samples)
     return Way(_NAME, peak, _TIME, peak <= budget, ordered=True)

@@ -98,11 +98,11 @@ class Recompute:
                 too_much = between
         return way
 
-    def sliced(self, added: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
+    def sliced(self, as_it_is: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
         """Slices, with as much recomputed as saves anything.
 
         Args:
-            added: The bytes that slices of a size take beside a step on as many samples.
+            as_it_is: What slices of a size take without that.
             budget: The bytes there are.
             exact: Whether slices make the same update.
         """
@@ -114,7 +114,7 @@ class Recompute:
 
         def peak(size: int) -> int:
             saved = self._plain.traced_peak(size) - leaner.traced_peak(size)
-            return self._plain.peak(size) - max(0, saved) + added(size)
+            return as_it_is(size) - max(0, saved)
 
         size = largest_that_fits(peak, budget, max(1, self._samples - 1)) or 1
         size = -(-self._samples // -(-self._samples // size))
@@ -134,9 +134,10 @@ class Recompute:
         from legroom.backends.tensorflow.blocks import recomputing
 
         if self._compiled:
+            compiled = self._prediction("compiled")
             with recomputing(self._plain.model, names):
-                made = self._prediction("compiled").estimate(self._samples)
-            return max(made.high_bytes, made.first_step_bytes)
+                compiled.estimate(self._samples)
+            return compiled.peak(self._samples)
         leaner = self._traced(names)
         saved = self._plain.traced_peak(self._samples) - leaner.traced_peak(self._samples)
         left = self._middle - max(0, saved)

@@ -59,14 +59,13 @@ class WalkedNeeds:
     pool the allocator leaves lying idle in pieces.
 
     Args:
-        walk: What computes the gradients.
+        walk: The step on slices.
         samples: The size of the whole batch.
     """
 
     def __init__(self, walk: StepWalk, samples: int) -> None:
         self._script = write_script(walk.graph, walk.held, walk.inputs, walk.threads)
-        self._held = sum(item.nbytes for item in walk.held)
-        self._gradients = walk.gradient_bytes
+        self._held = sum(item.nbytes for item in walk.held if item.role != "gradients")
         self._samples = samples
         self._needs: dict[int, int] = {}
 
@@ -89,10 +88,11 @@ class WalkedNeeds:
                 for entry in self._script.input
                 if not isinstance(entry, int)
             )
-            need = smallest_pool(self._script, samples) - self._held - batch
-            if samples != self._samples:
-                # A slice is cut out of the batch, and gradients are added up in a copy of them.
-                need += batch + self._gradients
+            # The sums of the gradients are part of it. A step on the whole batch has none, but
+            # keeps all of its gradients until it can't fail any more, which takes as much.
+            need = smallest_pool(self._script, samples) - self._held
+            if samples == self._samples:
+                need -= batch  # a slice is cut out of the batch
             self._needs[samples] = max(0, need)
         return self._needs[samples]
 

@@ -9,10 +9,9 @@ than the step as it is, in an allocator that leaves gaps, is for a prediction to
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Container, Sequence
 
-from legroom.core.graphs import Graph, Orderer, Size
+from legroom.core.graphs import Graph, Orderer, bytes_at
 
 __all__ = ["Tensors", "least_left", "orderer", "waits"]
 
@@ -103,7 +102,7 @@ class Tensors:
                 if size is not None:
                     pieces[number, port] = len(self.sizes)
                     self.made[number].append(len(self.sizes))
-                    self.sizes.append(_bytes(size, samples))
+                    self.sizes.append(bytes_at(size, samples))
         self.readers = [0] * len(self.sizes)
         for read in self.read:
             for piece in read:
@@ -188,8 +187,3 @@ def least_left(tensors: Tensors, heavy: set[int]) -> list[int]:
             if pending[target] == 0:
                 enter(target)
     return found
-
-
-def _bytes(size: Size, samples: int) -> float:
-    axes, itemsize = size
-    return itemsize * math.prod(fixed + each * samples for fixed, each in axes)

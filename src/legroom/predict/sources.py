@@ -19,6 +19,7 @@ from legroom.core.garbage import collected_later
 from legroom.core.series import thinned
 from legroom.core.units import parse_size
 from legroom.predict.breakdown import by_kind, by_layer, kind_of, plain_name
+from legroom.predict.compiled import write_compiled
 from legroom.predict.estimate import BREAKDOWN, Estimate
 from legroom.predict.ordering import orderer
 from legroom.predict.replay import Replay, look_closer, replay, replays, smallest_pool
@@ -116,6 +117,8 @@ class Prediction:
         source: As in :func:`estimate`.
         order: The batch size for which the step's ops are put into an order that needs little
             memory; None leaves them as they come.
+        slice_of: The size of a batch that is run in slices: those are asked for then, with the sums
+            of their gradients, and traced only.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class Prediction:
         length: int | None = None,
         source: str = "auto",
         order: int | None = None,
+        slice_of: int | None = None,
     ) -> None:
         if source not in SOURCES:
             raise LegroomError(
@@ -140,7 +144,9 @@ class Prediction:
         self.asked = {"method": method, "data": data, "length": length}
         self._source = source
         self._order = order
+        self._slice_of = slice_of
         self._scripts: dict[str, tuple[Script, Any]] = {}
+        self._alone: Script | None = None
         self._notes: list[str] = []
         self._made: dict[tuple[str, int], Estimate] = {}
         self._peaks: dict[int, int] = {}
@@ -183,7 +189,7 @@ class Prediction:
         from legroom.backends.tensorflow.compiled import compile_step
 
         try:
-            step, total, temporary = compile_step(self.model, samples, **self.asked)
+            step, temporary = compile_step(self.model, samples, **self.asked)
         except UnsupportedModel:
             raise
         except LegroomError as error:
@@ -191,25 +197,29 @@ class Prediction:
                 raise
             self._note(f"not compiled: {error}")
             return None
+        given = step.input_bytes_per_sample * samples
+        script = write_compiled(step.held, temporary, given)
+        played = _played(script, samples)
         below, above = _MARGINS["compiled"]
+        self._peaks[samples] = pool = int(smallest_pool(script, samples) * (1 + above))
         breakdown = {
             "weights": step.bytes_of("weights"),
             "gradients": 0,
             "optimizer": step.bytes_of("optimizer"),
             "activations": temporary,  # XLA plans gradients and workspace into the same memory
             "workspace": 0,
-            "input": step.input_bytes_per_sample * samples,
+            "input": given,
         }
-        breakdown["other"] = max(0, total - sum(breakdown.values()))
+        breakdown["other"] = max(0, played.steady - sum(breakdown.values()))
         weights = {item.path: item.nbytes for item in step.held if item.role == "weights"}
         return Estimate(
             model=str(self.model.name),
             method=self.method,
             batch_size=samples,
-            peak_bytes=total,
-            low_bytes=int(total * (1 - below)),
-            high_bytes=int(total * (1 + above)),
-            first_step_bytes=total,
+            peak_bytes=played.steady,
+            low_bytes=int(played.steady * (1 - below)),
+            high_bytes=max(pool, int(played.steady * (1 + above))),
+            first_step_bytes=played.first,
             source="compiled",
             breakdown=breakdown,
             layers=by_layer([], step.layers, weights),
@@ -222,10 +232,13 @@ class Prediction:
     def _script(self, source: str) -> tuple[Script, Any]:
         if source not in self._scripts:
             make: Callable[..., tuple[Script, Any]] = _probe if source == "probed" else _trace
-            self._scripts[source] = make(self.model, {**self.asked, **self._in_order()})
+            self._scripts[source] = make(self.model, {**self.asked, **self._changed()})
         return self._scripts[source]
 
-    def _in_order(self) -> dict[str, Any]:
+    def _changed(self) -> dict[str, Any]:
+        """In what the step that is asked for differs from Keras's."""
+        if self._slice_of is not None:
+            return {"slice_of": self._slice_of}
         if self._order is None:
             return {}
         from legroom.backends.tensorflow.ordered import impose_order
@@ -259,7 +272,7 @@ class Prediction:
             source = "probed" if "probed" in self._scripts else "traced"
             _, step = self._script(source)
             _, above = self._margins(source)
-            held = step.bytes_of("weights") + step.bytes_of("optimizer")
+            held = sum(step.bytes_of(role) for role in ("weights", "optimizer", "gradients"))
             needs = []
             for script in self._counted(source):
                 played = _played(script, samples)
@@ -272,6 +285,27 @@ class Prediction:
         """The steady peak by the graph alone, without an error bar: for comparing two graphs."""
         script, _ = self._script("traced")
         return replay(script, samples).steady
+
+    def seen_by_probe(self, samples: int) -> int:
+        """What a step takes that only a probe has seen; nothing where none was made."""
+        if "probed" not in self._scripts:
+            return 0
+        probed, walked = (
+            _played(self._script(source)[0], samples).steady for source in ("probed", "traced")
+        )
+        return max(0, probed - walked)
+
+    def least_pool(self, samples: int) -> int:
+        """The pool that a step goes through in if its ops run one after the other.
+
+        So they do where memory is short: an op that finds none waits for one that gives some back.
+        """
+        script, step = self._script("traced")
+        if not self._one_by_one():
+            if self._alone is None:
+                self._alone = _walk(step, threads=1)
+            script = self._alone
+        return smallest_pool(script, samples)
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""
@@ -361,12 +395,16 @@ def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
     from legroom.backends.tensorflow.axes import TRACED_SIZE
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.backends.tensorflow.threads import executor_threads
+
+    step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
+    return _walk(step, executor_threads()), step
+
+
+def _walk(step: Any, threads: int) -> Script:
     from legroom.backends.tensorflow.walk import input_sizes, walk_step
     from legroom.predict.traced import write_script
 
-    step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
-    graph = walk_step(step)
-    return write_script(graph, step.held, input_sizes(step), executor_threads()), step
+    return write_script(walk_step(step), step.held, input_sizes(step), threads)
 
 
 def _check_backend() -> None:

@@ -17,8 +17,10 @@ _STEP = 10**8
 # In the first step variables move that share their memory; after it one step is like the other,
 # but for what it gives back of the one before.
 _STEPS = 3
-# With several threads no two steps are alike, and the highest counts.
+# With several threads no two steps are alike, and the highest counts. In a large graph chance
+# evens out: of ResNet50 they differ by 2 %.
 _STEPS_OF_THREADS = 4
+_LARGE, _STEPS_OF_LARGE = 4000, 2
 
 
 def write_script(
@@ -44,7 +46,8 @@ def write_script(
     before = [variable.buffer for variable in writer.variables.values()]
     executor = Executor(graph, writer.variables, threads)
     steps = [executor.run(_STEP)]
-    while threads > 1 and len(steps) < _STEPS_OF_THREADS:
+    different = _STEPS_OF_LARGE if len(graph.nodes) > _LARGE else _STEPS_OF_THREADS
+    while threads > 1 and len(steps) < different:
         steps.append(executor.run((len(steps) + 1) * _STEP, chance=len(steps)))
     if any(v.buffer is not b for v, b in zip(writer.variables.values(), before, strict=True)):
         while len(steps) < _STEPS and not _repeats_itself(steps):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 
-from legroom.core.graphs import TIMED_AT, Graph, Size
+from legroom.core.graphs import TIMED_AT, Graph, Size, bytes_at
 
 __all__ = ["Wiring", "same_bytes"]
 
@@ -107,13 +106,8 @@ def same_bytes(one: Size | None, other: Size | None) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _bytes_at_primes(size: Size) -> tuple[float, ...]:
-    return tuple(_bytes(size, samples) for samples in (2, 3, 5))
-
-
-def _bytes(size: Size, samples: int) -> float:
-    axes, itemsize = size
-    return itemsize * math.prod(fixed + each * samples for fixed, each in axes)
+    return tuple(bytes_at(size, samples) for samples in (2, 3, 5))
 
 
 def _written(size: Size | None) -> float:
-    return 0.0 if size is None else _bytes(size, TIMED_AT)
+    return 0.0 if size is None else bytes_at(size, TIMED_AT)

@@ -179,7 +179,7 @@ def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events
             return [SimpleNamespace(kept=[], loops=False, ops=lambda n: ops)]
 
         def walk(self, data):
-            return StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 0, 1)
+            return StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 1)
 
     step = Walked(limit=2**20)
     step.run = lambda data, size: step.ran.append(size)

@@ -15,7 +15,7 @@ def compiles(model: Any) -> bool:
     return getattr(model, "jit_compile", None) is True
 
 
-def compile_step(model: Any, samples: int, **asked: Any) -> tuple[StepGraph, int, int]:
+def compile_step(model: Any, samples: int, **asked: Any) -> tuple[StepGraph, int]:
     """Have a step compiled, in a child and without running it.
 
     Args:
@@ -24,14 +24,15 @@ def compile_step(model: Any, samples: int, **asked: Any) -> tuple[StepGraph, int
         **asked: As for `trace_step`.
 
     Returns:
-        The step, the bytes that it uses in all, and those of them that it only uses while it runs.
+        The step, and the bytes that its program takes while it runs.
 
     Raises:
         ProbeFailed: If XLA can't compile it.
     """
     with ProbeChild() as child:
-        step = trace_step(model, **asked)
+        step = trace_step(model, **asked, compiled=True)
         figures = child.compiled(step, samples)
-    # What it does not touch is in memory all the same.
-    untouched = sum(held.nbytes for held in step.held if not held.name)
-    return step, figures["total"] + untouched, figures["temp"]
+    given = sum(held.nbytes for held in step.held if held.name)
+    given += step.input_bytes_per_sample * samples
+    # Its temporary memory, and what it returns beside the variables that it writes in place.
+    return step, max(figures["temp"], figures["total"] - given)

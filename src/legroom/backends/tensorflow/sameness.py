@@ -9,7 +9,7 @@ tells the rule; what agrees under no rule can't be sliced the same.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -32,13 +32,19 @@ _AMONG = 256
 _SMALL_SAMPLE = 4096  # entries
 
 
-def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
+def find_rules(
+    traits: Traits,
+    data: Any,
+    model: Any = None,
+    too_much: Callable[[int], bool] = lambda samples: False,
+) -> Rules:
     """Compare a few samples of a batch, whole and in slices.
 
     Args:
         traits: The step.
         data: A batch, of which the first samples are used. Nothing is written.
         model: The Keras model, where there is one: its layers are named in what is found.
+        too_much: Whether so many samples are known not to fit.
     """
     samples = batch.batch_size(data)
     if samples is None:
@@ -47,6 +53,11 @@ def find_rules(traits: Traits, data: Any, model: Any = None) -> Rules:
         return Rules(refusal="its batch is a single sample")
     problem: str | None = None
     for few in dict.fromkeys((min(4, samples), 2)):
+        if _is_keras_own(traits) and too_much(few):
+            # To run out here takes ten seconds, and TensorFlow's tape never gives back all of what
+            # it held when its gradients fail.
+            problem = f"{few} samples are too much for a comparison"
+            continue
         try:
             return _compare(traits, data, samples, few, model)
         except Exception as error:

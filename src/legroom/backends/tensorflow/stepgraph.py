@@ -21,10 +21,10 @@ from keras import tree
 from tensorflow.python.framework import auto_control_deps
 from tensorflow.python.util import tf_stack
 
-from legroom.backends.tensorflow.collect import collecting
 from legroom.backends.tensorflow.repeats import Repeat, repeating_updates
 from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.specs import batch_specs, check_model
+from legroom.backends.tensorflow.summed import add_up
 from legroom.backends.tensorflow.traits import own_function
 from legroom.backends.tensorflow.untouched import untouched, without_memory
 from legroom.core.errors import LegroomError, UnsupportedModel
@@ -44,12 +44,13 @@ class Held:
 
     Attributes:
         name: Its placeholder in the graph; empty where the step does not touch it.
-        role: "weights", "optimizer" or "other".
+        role: "weights", "optimizer", "gradients" (sums of them) or "other".
         shape: Its shape.
         dtype: Its type, by TensorFlow's name.
         path: As Keras calls it.
         value: A small constant's value; None for variables.
         born: Whether the first step brings it along: it is not there before.
+        taped: Whether TensorFlow's tapes watch it: they keep what is made with it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Held:
     path: str
     value: Any = None
     born: bool = False
+    taped: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -131,9 +133,10 @@ def trace_step(
     data: Any = None,
     length: int | None = None,
     samples: int | None = None,
-    updates: bool = True,
+    slice_of: int | None = None,
     repeats: bool = False,
     finish: Callable[[Any, Any], object] | None = None,
+    compiled: bool = False,
 ) -> StepGraph:
     """Trace one step of a model.
 
@@ -143,10 +146,12 @@ def trace_step(
         data: A batch, as arrays, specs or a data set; None to read it off the model.
         length: What open axes of the inputs other than the first stand for.
         samples: A batch size to trace for; None leaves it open, as Keras does.
-        updates: Whether the optimizer's part is traced; without it the gradients are returned.
+        slice_of: The size of a batch of which this is a slice: as the guard runs it, gradients are
+            added up and not applied. None for a step as Keras runs it.
         repeats: Whether of updates that are alike only one is traced: quicker, but no graph that
             could be run.
         finish: Called with the graph and what the step returns, before the trace ends.
+        compiled: Whether it is traced for XLA, which wants loops of a known length.
 
     Raises:
         UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
@@ -169,7 +174,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples, updates, repeats, finish)
+                return _trace(model, method, specs, samples, slice_of, repeats, finish, compiled)
             except LegroomError:
                 raise
             except Exception as error:
@@ -183,12 +188,13 @@ def trace_step(
 
 
 def _trace(
-    model: Any, method: str, specs: Any, samples: int | None, updates: bool, repeats: bool,
-    finish: Callable[[Any, Any], object] | None,
+    model: Any, method: str, specs: Any, samples: int | None, slice_of: int | None,
+    repeats: bool, finish: Callable[[Any, Any], object] | None, compiled: bool,
 ) -> StepGraph:  # fmt: skip
     call = getattr(model, _STEPS[method])
-    if not updates:
-        call = functools.partial(_without_update, call)
+    sums: list[Any] = []
+    if slice_of is not None:
+        call = functools.partial(add_up, call, slice_of / (samples or 1), sums)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
@@ -206,8 +212,10 @@ def _trace(
             # Where each op was made is told when it fails, and this graph is never run.
             here = tf_stack.extract_stack()
             stack.enter_context(replaced(tf_stack, "extract_stack", lambda **_: here))
-        traced = own_function(step, None, specs).get_concrete_function()
-        held = _held(model, traced, born)
+        traced = own_function(step, compiled or None, specs).get_concrete_function()
+        held = _held(model, traced, born, sums)
+        if slice_of is not None:  # of steps that go on for long: none of them is the first
+            held = [dataclasses.replace(item, born=False) for item in held]
     inputs = [tensor for tensor in traced.inputs if tensor.dtype != tf.resource]
     captured = {id(inner) for _, inner in traced.graph.captures}
     return StepGraph(
@@ -235,15 +243,7 @@ def _resources(op: Any) -> Any:
     return ()
 
 
-def _without_update(call: Any, data: Any) -> Any:
-    """A step up to its gradients, which are returned."""
-    gradients: list[Any] = []
-    with collecting(lambda applied: gradients.append(applied.gradients)):
-        outputs = call(data)
-    return outputs, gradients
-
-
-def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:
+def _held(model: Any, traced: Any, born: list[Any], sums: list[Any]) -> list[Held]:
     """Everything that stays in memory between steps, by role, and what else was captured."""
     roles: dict[int, tuple[str, str, Any]] = {}  # by handle
     optimizers = [thing for thing in vars(model).values() if isinstance(thing, keras.Optimizer)]
@@ -256,13 +256,21 @@ def _held(model: Any, traced: Any, born: list[Any]) -> list[Held]:
             value = getattr(variable, "value", variable)
             if hasattr(value, "handle"):
                 roles.setdefault(id(value.handle), (role, variable.path, value))
+    for variable in sums:
+        roles[id(variable.handle)] = ("gradients", variable.name, variable)
     for variable in born:
         # A variable that nobody above knows: an inner optimizer's, or one made on the way.
         roles.setdefault(id(variable.handle), ("other", variable.name, variable))
     new = {id(variable.handle) for variable in born}
     held: dict[int, Held] = {
         handle: Held(
-            "", role, tuple(value.shape.as_list()), value.dtype.name, path, born=handle in new
+            "",
+            role,
+            tuple(value.shape.as_list()),
+            value.dtype.name,
+            path,
+            born=handle in new,
+            taped=bool(value.trainable),
         )
         for handle, (role, path, value) in roles.items()
     }

@@ -15,10 +15,11 @@ from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
-from legroom.backends.tensorflow.weights import trainable_bytes
 from legroom.core.graphs import Graph, Node, Size, StepWalk
 
-__all__ = ["TRACED_SIZE", "input_sizes", "walk_gradients", "walk_open_graph", "walk_step"]
+__all__ = [
+    "TRACED_SIZE", "input_sizes", "trace_slices", "walk_open_graph", "walk_slices", "walk_step",
+]  # fmt: skip
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
             "Assert",
@@ -46,15 +47,18 @@ _FUSED = {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2"
           "LeakyRelu", "Sigmoid", "Tanh", "Erf", "Softplus"}  # fmt: skip
 
 
-def walk_gradients(model: Any, data: Any) -> StepWalk:
-    """What computes the gradients of a model's training step on batches like this one.
+def trace_slices(model: Any, data: Any, samples: int) -> StepGraph:
+    """A model's training step on slices of a batch like this one, of so many samples.
 
     Raises:
         LegroomError: If it can't be traced apart from the training.
     """
-    step = trace_step(model, data=data, samples=TRACED_SIZE, updates=False)
-    graph, held = walk_step(step), step.held
-    return StepWalk(graph, held, input_sizes(step), trainable_bytes(model), executor_threads())
+    return trace_step(model, data=data, samples=TRACED_SIZE, slice_of=samples)
+
+
+def walk_slices(step: StepGraph) -> StepWalk:
+    """A step of `trace_slices`, to be run by the executor's model."""
+    return StepWalk(walk_step(step), step.held, input_sizes(step), executor_threads())
 
 
 def walk_step(step: StepGraph) -> Graph:

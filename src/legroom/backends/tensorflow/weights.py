@@ -1,27 +1,17 @@
-"""What a plan asks of a model: the size of its gradients, what couples its samples, its half."""
+"""What a plan asks of a model: what couples its samples, and its half."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from legroom.backends.tensorflow.untouched import untouched, without_memory
 from legroom.core.errors import UnsupportedModel
 
-__all__ = ["coupling_layers", "in_half_precision", "trainable_bytes"]
-
-
-def trainable_bytes(model: Any) -> int:
-    """One copy of the gradients."""
-    return sum(
-        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
-        for variable in model.trainable_weights
-    )
+__all__ = ["coupling_layers", "in_half_precision"]
 
 
 def coupling_layers(model: Any) -> list[str]:
