@@ -15,7 +15,7 @@ help:
 	@echo "make demo       the same script, plain and under legroom, in the same little memory"
 	@echo "make test       lint, types, import directions and the tests"
 	@echo "make test-long  the tests that take long"
-	@echo "make bench      what legroom costs, in ratios (ARGS=\"overhead capped\" for parts)"
+	@echo "make bench      what legroom costs, in ratios (ARGS=\"overhead capped\" for parts, --full)"
 	@echo "make lint       lint, types and import directions only"
 	@echo "make browser    a Chromium for the tests of the report page (make test does it)"
 	@echo "make format     format and sort imports"

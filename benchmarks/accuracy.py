@@ -4,8 +4,10 @@
     python benchmarks/accuracy.py --full     every model, optimizer and precision: hours
 
 The truth is the allocator's own peak of a training in a fresh process. Models set aside while the
-predictions were built are reported apart. Writes benchmarks/results/accuracy.json, which grows
-with each run: what was measured is not measured again unless --again is given.
+predictions were built are reported apart. "Beyond the spread" is the worst error where any figure
+that the training itself was seen to take counts as right: where a probe is off, it is run again.
+Writes benchmarks/results/accuracy.json, which grows with each run: what was measured is not
+measured again unless --again is given.
 """
 
 from __future__ import annotations
@@ -22,10 +24,15 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "accuracy.json"
 QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-SHORT = ("small_cnn", "transformer", "lstm", "resnet_small", "vit", "autoencoder", "subclassed",
-         "two_towers")  # fmt: skip
-SOURCES = ("probed", "traced", "line", "grappler")
-Case = tuple[str, str, str, int]
+SHORT = ("small_cnn", "transformer", "lstm", "two_towers", "vit", "autoencoder")
+SOURCES = ("compiled", "probed", "traced", "line", "grappler")
+# How a step is run: on one thread, on as many as TensorFlow takes, or compiled by XLA.
+MODES = {"1": ["--threads", 1], "default": [], "XLA": ["--compiled"]}
+FOR_XLA = ("small_cnn", "lstm", "mixer")
+# One and the same program does not always peak at the same height. Where a probe is off by more
+# than this, the training is run so many times more, to see how far it goes by itself.
+_LOOK_AGAIN = 0.06
+_TIMES = 4
 
 
 def child(script: str, *arguments: object) -> dict[str, Any] | None:
@@ -40,65 +47,88 @@ def child(script: str, *arguments: object) -> dict[str, Any] | None:
     return json.loads(lines[-1])  # type: ignore[no-any-return]
 
 
-def cases(full: bool) -> list[tuple[str, str, str]]:
-    """Model, optimizer and precision of each case."""
+def cases(full: bool) -> list[tuple[str, str, str, str]]:
+    """Model, optimizer, precision and mode of each case."""
     from zoo_names import NAMES
 
     if not full:
-        return [(name, ("adam", "sgd")[i % 2], "float32") for i, name in enumerate(SHORT)]
-    made = [(name, optimizer, "float32") for name in NAMES for optimizer in ("sgd", "adam")]
-    made += [(name, "adamw", "mixed_float16") for name in NAMES]
-    return made
+        made = [(name, ("adam", "sgd")[i % 2], "float32") for i, name in enumerate(SHORT)]
+    else:
+        # Every model in one way before the next: a run that is cut short has seen all of them.
+        ways = (("adam", "float32"), ("adamw", "mixed_float16"), ("sgd", "float32"))
+        made = [(name, *way) for way in ways for name in NAMES]
+    compiled = NAMES if full else FOR_XLA
+    return [
+        *((*case, mode) for case in made for mode in ("1", "default")),
+        *((name, "adam", "float32", "XLA") for name in compiled),
+    ]
 
 
 def measure(results: dict[str, Any], full: bool, again: bool) -> None:
     """Estimates and truths of every case that is not there yet."""
     from zoo_names import NAMES
 
-    for name, optimizer, precision in cases(full):
+    for name, optimizer, precision, mode in cases(full):
+        key = f"{name} {optimizer} {precision} {mode}"
+        if key in results and not again:
+            continue
         sizes = NAMES[name]
-        for threads in (1, 0):
-            key = f"{name} {optimizer} {precision} {threads}"
-            if key in results and not again:
-                continue
-            made = child(
-                "accuracy_estimates.py", name, optimizer, precision, ",".join(map(str, sizes)),
-                "--threads", threads, *(["--grappler"] if threads else []),
-            )  # fmt: skip
-            if made is None:
-                continue
-            for size in sizes:
-                truth = child("accuracy_child.py", name, optimizer, precision, size,
-                              "--threads", threads)  # fmt: skip
-                made[str(size)]["truth"] = truth
-                if truth:
-                    ratio = made[str(size)]["probed"]["peak"] / truth["steady"] - 1
-                    quick = made[str(size)]["traced"]["peak"] / truth["steady"] - 1
-                    print(f"  {key:<40}{size:>5}  {truth['steady'] / 1e6:8.1f} MB  probed "
-                          f"{ratio:+6.1%}  traced {quick:+6.1%}", flush=True)  # fmt: skip
-            results[key] = made
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(results, indent=1))
+        made = child(
+            "accuracy_estimates.py", name, optimizer, precision, ",".join(map(str, sizes)),
+            *MODES[mode], *(["--grappler"] if mode == "1" else []),
+        )  # fmt: skip
+        if made is None:
+            continue
+        for size in sizes:
+            compare(made[str(size)], key, size)
+        results[key] = made
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1))
 
 
-def rows(results: dict[str, Any], threads: int, aside: bool | None) -> list[dict[str, Any]]:
-    """The measured cases, with the number of threads, of one part of the zoo or of both."""
+def compare(found: dict[str, Any], key: str, size: int) -> None:
+    """Add the truth to the estimates of one size."""
+    name, optimizer, precision, mode = key.split()
+
+    def run() -> dict[str, Any] | None:
+        return child("accuracy_child.py", name, optimizer, precision, size, *MODES[mode])
+
+    truth = found["truth"] = run()
+    if not truth:
+        return
+    errors = {
+        source: found[source]["peak"] / truth["steady"] - 1
+        for source in ("compiled", "probed", "traced")
+        if source in found
+    }
+    if abs(errors.get("probed", 0.0)) > _LOOK_AGAIN:
+        found["others"] = [other["steady"] for _ in range(_TIMES) if (other := run())]
+    seen = [truth["steady"], *found.get("others", [])]
+    spread = f"  ({min(seen) / 1e6:.1f} to {max(seen) / 1e6:.1f})" if "others" in found else ""
+    told = "".join(f"  {source} {error:+6.1%}" for source, error in errors.items())
+    print(f"  {key:<40}{size:>5}  {seen[0] / 1e6:8.1f} MB{told}{spread}", flush=True)
+
+
+def rows(results: dict[str, Any], mode: str | None, aside: bool | None) -> list[dict[str, Any]]:
+    """The measured cases of one mode or of all, of one part of the zoo or of both."""
     from zoo_names import SET_ASIDE
 
     found = []
     for key, sizes in results.items():
         name, _, _, used = key.split()
-        if int(used) == threads and (aside is None or (name in SET_ASIDE) == aside):
+        if mode in (None, used) and aside in (None, name in SET_ASIDE):
             found += [each for each in sizes.values() if each.get("truth")]
     return found
 
 
 def summary(found: list[dict[str, Any]], source: str) -> dict[str, float] | None:
     """The errors of a source."""
-    pairs = [(each[source], each["truth"]) for each in found if each.get(source, {}).get("peak")]
+    found = [each for each in found if each.get(source, {}).get("peak")]
+    pairs = [(each[source], each["truth"]) for each in found]
     if not pairs:
         return None
     errors = sorted(abs(made["peak"] / truth["steady"] - 1) for made, truth in pairs)
+    beyond = [_beyond(each[source]["peak"], each) for each in found]
     bars = [(made["high"], truth) for made, truth in pairs if "high" in made]
     seconds = [made["seconds"] for made, _ in pairs if "seconds" in made]
     return {
@@ -106,6 +136,7 @@ def summary(found: list[dict[str, Any]], source: str) -> dict[str, float] | None
         "median": statistics.median(errors),
         "p95": errors[min(len(errors) - 1, int(len(errors) * 0.95))],
         "worst": errors[-1],
+        "beyond": max(beyond),
         "under": sum(made["peak"] < truth["steady"] for made, truth in pairs) / len(pairs),
         "cap_fails": sum(h < max(t["steady"], t["first"]) for h, t in bars) / len(bars)
         if bars
@@ -114,24 +145,32 @@ def summary(found: list[dict[str, Any]], source: str) -> dict[str, float] | None
     }
 
 
+def _beyond(peak: int, case: dict[str, Any]) -> float:
+    """How far a figure is from all that the training itself was seen to take."""
+    seen = [case["truth"]["steady"], *case.get("others", [])]
+    return max(0.0, min(seen) / peak - 1, peak / max(seen) - 1)
+
+
 def table(results: dict[str, Any]) -> str:
     """The figures, as Markdown."""
     lines = [
-        "| threads | models | source | cases | median | 95th | worst | under | fails as a cap |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| threads | models | source | cases | median | 95th | worst | beyond the spread | under "
+        "| fails as a cap |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for threads in (1, 0):
+    for mode in MODES:
         for part, aside in (("built with", False), ("set aside", True)):
-            found = rows(results, threads, aside)
+            found = rows(results, mode, aside)
             for source in SOURCES:
                 figures = summary(found, source)
                 if figures is None:
                     continue
                 fails = figures["cap_fails"]
                 lines.append(
-                    f"| {threads or 'default'} | {part} | {source} | {figures['cases']} | "
+                    f"| {mode} | {part} | {source} | {figures['cases']} | "
                     f"{figures['median']:.1%} | {figures['p95']:.1%} | {figures['worst']:.1%} | "
-                    f"{figures['under']:.0%} | {'' if fails != fails else f'{fails:.0%}'} |"
+                    f"{figures['beyond']:.1%} | {figures['under']:.0%} | "
+                    f"{'' if fails != fails else f'{fails:.0%}'} |"
                 )
     return "\n".join(lines)
 
@@ -150,9 +189,9 @@ def main() -> None:
     print(table(results))
     points = [
         (source, each["truth"]["steady"], each[source]["peak"])
-        for threads in (1, 0)
-        for each in rows(results, threads, None)
-        for source in ("line", "traced", "probed")
+        for each in rows(results, None, None)
+        for source in ("line", "traced", "probed", "compiled")
+        if each.get(source)
     ]
     if points and options.plot is not None:
         from scatter import scatter

@@ -16,6 +16,7 @@ parser.add_argument("optimizer")
 parser.add_argument("precision")
 parser.add_argument("batch", type=int)
 parser.add_argument("--threads", type=int, default=0, help="inter-op threads; 0 for the default")
+parser.add_argument("--compiled", action="store_true", help="by XLA")
 parser.add_argument("--limit", type=int, default=0, help="a cap in bytes")
 options = parser.parse_args()
 os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")
@@ -49,6 +50,8 @@ class Peaks(keras.callbacks.Callback):
 
 
 model = compiled(options.model, options.optimizer, options.precision)
+if options.compiled:
+    model.jit_compile = True
 data = one_batch(model, options.batch)
 tf.config.experimental.reset_memory_stats("CPU:0")
 peaks = Peaks()

@@ -19,6 +19,7 @@ parser.add_argument("precision")
 parser.add_argument("sizes", type=lambda text: [int(part) for part in text.split(",")])
 parser.add_argument("--threads", type=int, default=0)
 parser.add_argument("--grappler", action="store_true")
+parser.add_argument("--compiled", action="store_true", help="by XLA, and only its figures")
 options = parser.parse_args()
 
 import tensorflow as tf  # noqa: E402
@@ -59,8 +60,10 @@ def ask_grappler(samples: int) -> int | None:
     return int(max(peak for peak, _ in used.values()))
 
 
+if options.compiled:
+    model.jit_compile = True
 found: dict[str, dict[str, Any]] = {str(size): {} for size in options.sizes}
-for source in ("traced", "probed"):
+for source in ("compiled",) if options.compiled else ("traced", "probed"):
     prediction = Prediction(model, source=source)
     for size in options.sizes:
         began = time.perf_counter()
@@ -72,6 +75,9 @@ for source in ("traced", "probed"):
             "first": made.first_step_bytes,
             "seconds": time.perf_counter() - began,
         }
+if options.compiled:
+    print(json.dumps(found))
+    raise SystemExit
 # A straight line through the two sizes that were probed.
 two, three = (prediction.middle_peak(size) for size in (2, 3))
 for size in options.sizes:

@@ -1,7 +1,7 @@
 """One training under a cap: by a plan, as the guard alone begins, or in slices fixed by hand.
 
-A child process of planned.py, because a cap is set once for a process. With --fixed, slices of all
-powers of two are tried after the training, in the same process, until one does not fit.
+A child process of planned.py, because a cap is set once for a process, and what one training
+leaves in the pool is counted against the next.
 """
 
 from __future__ import annotations
@@ -17,54 +17,45 @@ parser.add_argument("model")
 parser.add_argument("batch", type=int)
 parser.add_argument("--limit", type=int, required=True, help="the cap in bytes")
 parser.add_argument("--unplanned", action="store_true", help="let the guard find its own start")
-parser.add_argument("--fixed", action="store_true", help="try every fixed size as well")
+parser.add_argument("--slice-size", type=int, help="slices fixed by hand")
+parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--optimizer", default="adam")
 options = parser.parse_args()
 legroom.limit(options.limit)
 
+import tensorflow as tf  # noqa: E402
 from clock import Clock  # noqa: E402
 from zoo import compiled, one_batch  # noqa: E402
 
-STEPS, EPOCHS = 4, 4
-
-
-def train(**how: object) -> dict[str, object]:
-    """Train, and tell how it went."""
+STEPS = 4
+try:
+    model = compiled(options.model, options.optimizer, "float32")
+    data = one_batch(model, options.batch)
+except tf.errors.ResourceExhaustedError:
+    print(json.dumps({"fits": False, "why": "not even the model could be made"}))
+    raise SystemExit from None
+found: dict[str, object] = {}
+plan = None
+try:
+    began = time.perf_counter()
+    if not options.unplanned and options.slice_size is None:
+        plan = legroom.plan(model, options.batch, memory=options.limit)
+        found |= {"way": plan.chosen.name, "sure": plan.chosen.sure}
+        found["planning"] = time.perf_counter() - began
     clock = Clock()
-    history = legroom.fit(model, data, steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0,
-                          callbacks=[clock], **how)  # fmt: skip
+    history = legroom.fit(
+        model, data, steps_per_epoch=STEPS, epochs=options.epochs, verbose=0, callbacks=[clock],
+        plan=plan, slice_size=options.slice_size,
+    )  # fmt: skip
     report = history.legroom
-    return {
+    found |= {
+        "fits": True,
         "ooms": report.ooms,
         "slice_size": report.slice_size,
         "peak": report.peak_bytes,
         "first_epoch": clock.seconds[0],
-        "step": min(clock.seconds[1:]) / STEPS,
+        "step": min(clock.seconds[1:] or clock.seconds) / STEPS,
     }
-
-
-model = compiled(options.model, options.optimizer, "float32")
-data = one_batch(model, options.batch)
-found: dict[str, object] = {}
-try:
-    began = time.perf_counter()
-    plan = None
-    if not options.unplanned:
-        plan = legroom.plan(model, options.batch, memory=options.limit)
-        found["way"] = plan.chosen.name
-        found["planning"] = time.perf_counter() - began
-    found |= train(plan=plan)
-    found["fits"] = True
 except legroom.CannotFit as error:
     found |= {"fits": False, "why": str(error)}
-if options.fixed and found["fits"]:
-    fixed = {}
-    size = 1
-    while size < 2 * options.batch:
-        try:
-            fixed[min(size, options.batch)] = train(slice_size=min(size, options.batch))["step"]
-        except legroom.CannotFit:
-            break
-        size *= 2
-    found["fixed"] = fixed
 print(json.dumps(found))

@@ -125,10 +125,16 @@ def explain(results: dict[str, Any]) -> None:
     say("peak memory", f"{peak / 1e6:.0f} MB", "<  200 MB", peak < 200e6)
 
 
-def accuracy(_: dict[str, Any]) -> None:
-    """The short form of the comparison of estimates with the truth; what is there is kept."""
+def accuracy(results: dict[str, Any]) -> None:
+    """The comparison of estimates with the truth; what is there is kept."""
     print("Estimates against the allocator's own peak (benchmarks/accuracy.py)", flush=True)
-    subprocess.run([sys.executable, str(HERE / "accuracy.py")], env=QUIET, check=True)
+    run("accuracy.py", results)
+
+
+def run(script: str, results: dict[str, Any]) -> None:
+    """Run a benchmark that prints by itself and has a full form."""
+    full = ["--full"] if results["full"] else []
+    subprocess.run([sys.executable, str(HERE / script), *full], env=QUIET, check=True)
 
 
 def recompute(results: dict[str, Any]) -> None:
@@ -146,10 +152,10 @@ def recompute(results: dict[str, Any]) -> None:
             like["time"] <= even["time"] * 1.02)  # fmt: skip
 
 
-def planned(_: dict[str, Any]) -> None:
-    """The short form of planned training under a cap."""
-    print("Planned training at half of the plain peak (benchmarks/planned.py)", flush=True)
-    subprocess.run([sys.executable, str(HERE / "planned.py")], env=QUIET, check=True)
+def planned(results: dict[str, Any]) -> None:
+    """Planned training under a cap."""
+    print("Planned training under a share of the plain peak (benchmarks/planned.py)", flush=True)
+    run("planned.py", results)
 
 
 def snapshots(results: dict[str, Any]) -> None:
@@ -222,10 +228,13 @@ def main() -> None:
     """Run all measurements, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all without")
-    chosen = parser.parse_args().parts or list(PARTS)
+    parser.add_argument("--full", action="store_true", help="all models and caps; hours")
+    options = parser.parse_args()
+    chosen = options.parts or list(PARTS)
     if unknown := [part for part in chosen if part not in PARTS]:
         parser.error(f"there is no part {unknown[0]}; there are {', '.join(PARTS)}")
-    results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count()}
+    results: dict[str, Any] = {"machine": platform.platform(), "cores": os.cpu_count(),
+                               "full": options.full}  # fmt: skip
     for part in chosen:
         PARTS[part](results)
     RESULTS.mkdir(exist_ok=True)

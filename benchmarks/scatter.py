@@ -8,7 +8,8 @@ from collections.abc import Sequence
 __all__ = ["scatter"]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 420, 60, 46
-_COLOURS = {"probed": "#1a7f5a", "traced": "#c77700", "line": "#8888aa"}
+_COLOURS = {"probed": "#1a7f5a", "traced": "#c77700", "line": "#8888aa",
+            "compiled": "#7040b0"}  # fmt: skip
 _MOST = 0.6  # the error at the upper and lower edge
 
 

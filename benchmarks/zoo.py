@@ -289,7 +289,7 @@ ZOO = {
     "deep_transformer": Entry(deep_transformer),
     "embeddings": Entry(embeddings, "binary_crossentropy", metrics=()),
     "two_inputs": Entry(two_inputs),
-    "own_step": Entry(own_step),
+    "own_step": Entry(own_step, metrics=()),
     "resnet_small": Entry(resnet_small),
     "ResNet50": Entry(application("ResNet50", 96)),
     "MobileNetV2": Entry(application("MobileNetV2", 96)),
@@ -331,7 +331,7 @@ def compiled(name: str, optimizer: str, precision: str) -> Any:
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(precision)
     model = entry.build()
-    model.compile(optimizer, entry.loss, metrics=list(entry.metrics))
+    model.compile(optimizer, entry.loss, metrics=list(entry.metrics) or None)
     return model
 
 
