@@ -27,12 +27,16 @@ def seen() -> dict[str, dict[str, Any]]:
         return {line["check"]: line for lines in pool.map(run, CHECKS) for line in lines}
 
 
-def run(checks: str, limit_mib: int | None = None) -> list[dict[str, Any]]:
+def start(checks: str, limit_mib: int | None = None) -> subprocess.CompletedProcess[str]:
     limit = {} if limit_mib is None else {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, CHILD, checks], capture_output=True, text=True, timeout=900,
         env={**os.environ, **limit},
     )  # fmt: skip
+
+
+def run(checks: str) -> list[dict[str, Any]]:
+    done = start(checks)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -95,11 +99,15 @@ def test_a_compiled_step_has_the_compilers_figures(seen):
 
 def test_a_compiled_step_runs_in_the_pool_that_it_is_said_to_need_and_in_none_much_smaller(seen):
     needed = seen["compiled"]["pool"] / 2**20
-    ((enough,), (too_little,)) = (
-        run("compiled_in_a_pool", mib) for mib in (math.ceil(needed), math.floor(0.85 * needed))
-    )
-    assert enough["fits"]
-    assert not too_little["fits"]
+    assert trains_compiled(math.ceil(needed))
+    assert not trains_compiled(math.floor(0.85 * needed))
+
+
+def trains_compiled(limit_mib: int) -> bool:
+    """Whether the compiled step trains in such a pool."""
+    done = start("compiled_in_a_pool", limit_mib)
+    # After XLA has run out on a CPU, TensorFlow may abort: that is running out, too.
+    return done.returncode == 0 and json.loads(done.stdout.splitlines()[-1])["fits"]
 
 
 def test_a_loop_grows_with_its_length(seen):
