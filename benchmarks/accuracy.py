@@ -148,7 +148,7 @@ def summary(found: list[dict[str, Any]], source: str) -> dict[str, float] | None
 def _beyond(peak: int, case: dict[str, Any]) -> float:
     """How far a figure is from all that the training itself was seen to take."""
     seen = [case["truth"]["steady"], *case.get("others", [])]
-    return max(0.0, min(seen) / peak - 1, peak / max(seen) - 1)
+    return max(0.0, 1 - peak / min(seen), peak / max(seen) - 1)
 
 
 def table(results: dict[str, Any]) -> str:

@@ -90,8 +90,11 @@ class SliceSearch:
             chosen = max(expected, proven)
             if chosen < _next(proven) and chosen < samples:
                 chosen = proven
-            if self.start is not None and proven >= chosen * _WORTH_PAST_PLAN and chosen < samples:
-                chosen = proven
+            if self.start is not None and proven and chosen < samples:
+                # Larger slices, but as many of them, are no faster: the last one is a small one.
+                as_many = -(-samples // chosen) == -(-samples // proven)
+                if as_many or proven >= chosen * _WORTH_PAST_PLAN:
+                    chosen = proven
         elif barred is None:
             chosen = min(limit, proven + max(1, proven // 3)) if proven else limit
         elif not proven:

@@ -118,6 +118,15 @@ def test_past_a_plan_only_what_is_much_larger_is_tried():
         assert (search.propose(256, free) == 100) == (expected == 100)
 
 
+def test_past_a_plan_slices_grow_only_where_fewer_of_them_come_of_it():
+    # What was measured allows 84: four slices of 64 would become three and a small one.
+    search = SliceSearch(predict=lambda size: 10 * size, start=64)
+    search.succeeded(64, 920, 640)
+    assert search.propose(256, 920) == 64
+    # Three slices of 86 are another matter.
+    assert search.propose(256, 1150) >= 86
+
+
 def test_what_stayed_after_the_first_step_is_not_needed_again():
     search = SliceSearch()
     search.succeeded(86, 156, 150, stayed=53)
