@@ -37,9 +37,10 @@ _WALKED_BOLD = 1.1
 # And not all that a step takes of it is in the allocator's books, nor given back after it.
 _OF_THE_HOST = 0.8
 _USABLE_OF_THE_HOST = 0.7
-# Of a pool the last tenth is left: one and the same step took up to 12 % more another time (ops
-# side by side in another order, what is free in other pieces), and more slices cost little.
-_USABLE = 0.9
+# Past a plan the last tenth of a pool is left: one and the same step took up to 12 % more another
+# time (ops side by side in another order, what is free in other pieces), and what is planned is
+# near the best already.
+_USABLE_PAST_PLAN = 0.9
 _USABLE_IN_ONE_PIECE = 0.5
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
@@ -266,8 +267,10 @@ class GuardedStep:
             cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
         self._search.predict = self._needs
         self._search.doubt = cautious
-        on_host = self._step.pool.limit_bytes() is None
-        self._search.usable = _USABLE_OF_THE_HOST if on_host else _USABLE
+        if self._step.pool.limit_bytes() is None:
+            self._search.usable = _USABLE_OF_THE_HOST
+        elif self._search.start is not None:
+            self._search.usable = _USABLE_PAST_PLAN
         if self._step.compiled:
             # Another program than the one that is predicted, with its memory in one piece.
             self._search.alike, self._search.usable = False, _USABLE_IN_ONE_PIECE
