@@ -103,7 +103,7 @@ def compare(found: dict[str, Any], key: str, size: int) -> None:
     }
     if abs(errors.get("probed", 0.0)) > _LOOK_AGAIN:
         found["others"] = [other["steady"] for _ in range(_TIMES) if (other := run())]
-    seen = [truth["steady"], *found.get("others", [])]
+    seen = _taken(found)
     spread = f"  ({min(seen) / 1e6:.1f} to {max(seen) / 1e6:.1f})" if "others" in found else ""
     told = "".join(f"  {source} {error:+6.1%}" for source, error in errors.items())
     print(f"  {key:<40}{size:>5}  {seen[0] / 1e6:8.1f} MB{told}{spread}", flush=True)
@@ -145,9 +145,14 @@ def summary(found: list[dict[str, Any]], source: str) -> dict[str, float] | None
     }
 
 
+def _taken(case: dict[str, Any]) -> list[int]:
+    """What the training itself was seen to take, the first time and, where it was, again."""
+    return [case["truth"]["steady"], *case.get("others", [])]
+
+
 def _beyond(peak: int, case: dict[str, Any]) -> float:
     """How far a figure is from all that the training itself was seen to take."""
-    seen = [case["truth"]["steady"], *case.get("others", [])]
+    seen = _taken(case)
     return max(0.0, 1 - peak / min(seen), peak / max(seen) - 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Sequence
 from typing import Any
@@ -91,18 +92,21 @@ class Step:
         """How the step's slices are put together; found out on the first call."""
         if self._rules is None:
             self._whole.prepare(data)  # what the step creates must exist before it is compared
-            tensors = batch.as_tensors(data)
-            if self._slices is None and pool.limit_bytes() is not None:
-                self._trace_slices(data)
-            self._rules = find_rules(self._traits, tensors, self._model, self._too_much)
+            too_much = functools.partial(self._too_much, data)
+            self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
+            self._slices = None  # a graph that nobody asks for again
             if self._returns is not None:
                 self._rules.outputs = _as_said(self._returns, len(self._rules.outputs))
         return self._rules
 
-    def _too_much(self, samples: int) -> bool:
+    def _too_much(self, data: Any, samples: int) -> bool:
         """Whether so many samples are known to be too much for a step that is run op by op."""
         limit = pool.limit_bytes()
-        if self._slices is None or limit is None:
+        if limit is None:
+            return False
+        if self._slices is None:
+            self._trace_slices(data)
+        if self._slices is None:
             return False
         free = limit - (pool.in_use_bytes() or 0)
         return _DOUBT * eager_bytes(self._slices, samples) > free

@@ -20,6 +20,7 @@ _KEEP_OUTPUTS = {"Relu", "Relu6", "Elu", "Selu", "Sigmoid", "Tanh", "Softmax", "
 _KEEP_NOTHING = {"Add", "AddV2", "AddN", "BiasAdd", "Sub", "Neg", "Mean", "Sum", "Pad", "PadV2",
                  "ConcatV2", "Pack", "Unpack", "Split", "SplitV", "StridedSlice", "Transpose",
                  "Cast", "AvgPool", "Tile", "Shape", "BroadcastTo"}  # fmt: skip
+_KEEP_NO_INPUTS = _KEEP_OUTPUTS | _KEEP_NOTHING | PASS_ON
 
 
 def eager_bytes(step: StepGraph, samples: int) -> int:
@@ -54,8 +55,8 @@ def _is_kept(op: tf.Operation, tensor: tf.Tensor) -> bool:
         return False  # the variable's own memory
     if op.type in _KEEP_OUTPUTS:
         return True
-    nothing = _KEEP_OUTPUTS | _KEEP_NOTHING | PASS_ON
     return any(
-        reader.type not in nothing and role_of_op(reader.name) not in ("gradient", "optimizer")
+        reader.type not in _KEEP_NO_INPUTS
+        and role_of_op(reader.name) not in ("gradient", "optimizer")
         for reader in tensor.consumers()
     )
