@@ -9,7 +9,6 @@ activations; every block recomputed (uniform); and blocks chosen for what unifor
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -25,7 +24,7 @@ from legroom.backends.tensorflow.blocks import block_order, recomputing
 from legroom.plan.recomputed import Recompute
 from legroom.predict.sources import Prediction
 
-ROUNDS = 10
+ROUNDS = 20
 Blocks = tuple[tuple[str, ...], ...]
 name, batch = sys.argv[1], int(sys.argv[2])
 model = compiled(name, "adam", "float32")
@@ -43,20 +42,10 @@ def uniform() -> Blocks:
 
 
 def choose(budget: int) -> Blocks:
-    """The blocks that legroom recomputes in so much memory, by the walk's own figures."""
-    peak = plain.traced_peak(batch)
-    whole = dataclasses.replace(
-        plain.estimate(batch), peak_bytes=peak, high_bytes=peak, first_step_bytes=peak
-    )
-    way = Recompute(plain, batch, whole).whole(budget)
+    """The blocks that legroom recomputes in so much memory, error bar included."""
+    way = recompute.whole(budget)
     assert way is not None
     return way.recompute
-
-
-def traced(blocks: Blocks) -> int:
-    prediction = Prediction(model, source="traced")
-    with recomputing(model, blocks):
-        return prediction.traced_peak(batch)
 
 
 def run(function: Any) -> None:
@@ -64,16 +53,17 @@ def run(function: Any) -> None:
     model.fit(data, steps_per_epoch=1, verbose=0)
 
 
-plain = Prediction(model, source="traced")
-parts = plain.estimate(batch).breakdown
+prediction = Prediction(model)
+whole = prediction.estimate(batch)
+recompute = Recompute(prediction, batch, whole)
+parts = whole.breakdown
 held = parts["weights"] + parts["optimizer"] + parts["input"]
-whole = plain.traced_peak(batch)
 by_block = uniform()
 ways: dict[str, Blocks] = {
     "plain": (),
-    "half": choose(held + (whole - held) // 2),
+    "half": choose(held + (whole.peak_bytes - held) // 2),
     "uniform": by_block,
-    "like uniform": choose(traced(by_block)),
+    "like uniform": choose(recompute.peak(by_block)),
 }
 functions, found = {}, {way: {"seconds": []} for way in ways}  # type: ignore[var-annotated]
 for way, blocks in ways.items():

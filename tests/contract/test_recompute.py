@@ -151,6 +151,38 @@ def test_compiled():
     assert_same(plain, train(convolutional, length=3, compiled=True))
 
 
+def test_masks_are_drawn_again_only_when_the_gradients_arrive():
+    x = inputs = keras.Input((16,))
+    for _ in range(4):
+        x = layers.Dropout(0.5)(layers.Dense(16)(x))
+    model = keras.Model(inputs, x)
+    recompute_blocks(model, blocks(model, 2))
+    model.compile("sgd", "mse")
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    graph = gradients.get_concrete_function(tf.TensorSpec((8, 16))).graph
+    draws = [op for op in graph.get_operations() if op.type == "StatelessRandomUniformV2"]
+    waiting = [op for op in draws if any("gradient_tape" in name for name in before(op))]
+    assert len(draws) == 8
+    assert len(waiting) >= 3  # the loss's own gradient, for the last block, is a constant
+
+
+def before(op):
+    """The names of all ops that an op waits for."""
+    names, ops_left = set(), [op]
+    while ops_left:
+        at = ops_left.pop()
+        new = [*(tensor.op for tensor in at.inputs), *at.control_inputs]
+        ops_left += [each for each in new if each.name not in names]
+        names |= {each.name for each in new}
+    return names
+
+
 def test_keeping_everything_again():
     model, _ = convolutional()
     before = model._run_through_graph

@@ -58,9 +58,12 @@ class LayerCost:
         incoming_bytes: What comes in to it and to all after it from those before: what a block
             that begins here has to keep.
         work: The time to run it again, in any unit.
+        read_bytes: The part of what comes in that gradients read: it is among what layers before
+            keep, and where those are recomputed it is kept all the same for this one.
     """
 
     name: str
     kept_bytes: int
     incoming_bytes: int
     work: float
+    read_bytes: int = 0

@@ -1,16 +1,17 @@
 """Which layers to recompute, so that a step fits with the least work done twice. Pure.
 
 Layers run in a row, and their gradients come in the opposite order. A layer's activations are
-kept for its gradient, or it is in a block, of which only what comes in is kept; when the gradient
-arrives the block runs again and has all its activations for as long as that takes. By then all that
-was kept of the layers behind it has been given back: so a block at the beginning, where activations
-are largest, may be a large one. The cheapest choice is found exactly, up to the rounding of bytes,
-layer after layer (dynamic programming): for a row of layers that is faster and surer than a general
-solver.
+kept for its gradient, or it is in a block, of which only what comes in is kept, and what a kept
+layer behind it reads for its own gradient. When the gradient arrives the block runs again and has
+all its activations for as long as that takes. By then all that was kept of the layers behind it has
+been given back: so a block at the beginning, where activations are largest, may be a large one. The
+cheapest choice is found exactly, up to the rounding of bytes, layer after layer (dynamic
+programming): for a row of layers that is faster and surer than a general solver.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,14 +36,25 @@ def held_bytes(costs: Sequence[LayerCost], blocks: Sequence[_Block]) -> int:
         costs: The layers in order.
         blocks: Where each block begins, and the place after its end.
     """
-    held = most = place = 0
-    for start, stop in [*blocks, (len(costs), len(costs))]:
-        held += sum(cost.kept_bytes for cost in costs[place:start])
-        if start < len(costs):
-            held += costs[start].incoming_bytes
-            most = max(most, held + sum(cost.kept_bytes for cost in costs[start:stop]))
-        place = stop
+    held = most = 0
+    behind_block, stops = False, dict(blocks)
+    i = 0
+    while i < len(costs):
+        stop = stops.get(i)
+        held += _coming_in(costs[i], behind_block, stop is not None)
+        if stop is None:
+            held += costs[i].kept_bytes
+        else:
+            most = max(most, held + sum(cost.kept_bytes for cost in costs[i:stop]))
+        behind_block = stop is not None
+        i = stop or i + 1
     return max(most, held)
+
+
+def _coming_in(cost: LayerCost, behind_block: bool, begins_block: bool) -> int:
+    """What is held of that which comes in to a layer, besides what is kept of those before."""
+    needed = cost.incoming_bytes if begins_block else cost.read_bytes
+    return needed if behind_block else needed - cost.read_bytes
 
 
 def choose_blocks(
@@ -83,42 +95,44 @@ def _cheapest(costs: Sequence[LayerCost], budget: int, longest: int) -> list[_Bl
     step = max(1, -(-budget // _STEPS))
     room = budget // step + 1
     count = len(costs)
-    # least[i][m]: the least work on the layers from the i-th on with m steps of memory left.
-    least = np.full((count + 1, room), np.inf)
-    least[count] = 0.0
+    # least[b][i][m]: the least work on the layers from the i-th on with m steps of memory left,
+    # where the layer before is kept (b = 0) or in a block (b = 1).
+    least = np.full((2, count + 1, room), np.inf)
+    least[:, count] = 0.0
     # The end of the block that begins here; 0: kept.
-    until: npt.NDArray[np.int32] = np.zeros((count, room), np.int32)
+    until: npt.NDArray[np.int32] = np.zeros((2, count, room), np.int32)
 
-    def offer(i: int, after: int, taken: int, needed: int, work: float, mark: int) -> None:
+    def steps(size: int) -> int:
+        return -(-size // step)
+
+    def offer(behind: int, i: int, stop: int, taken: int, needed: int, work: float) -> None:
         """Take a choice for the i-th layer wherever it can be made and is cheaper."""
         if needed >= room:
             return
-        offered = least[after, needed - taken : room - taken] + work
-        better = offered < least[i, needed:]
-        least[i, needed:][better] = offered[better]
-        until[i, needed:][better] = mark
+        after = least[1, stop] if stop else least[0, i + 1]
+        offered = after[needed - taken : room - taken] + work
+        better = offered < least[behind, i, needed:]
+        least[behind, i, needed:][better] = offered[better]
+        until[behind, i, needed:][better] = stop
 
-    for i in range(count - 1, -1, -1):
-        kept = -(-costs[i].kept_bytes // step)
-        offer(i, i + 1, kept, kept, 0.0, 0)
-        incoming, inner, work = costs[i].incoming_bytes, 0, 0.0
+    for i, behind in itertools.product(range(count - 1, -1, -1), (0, 1)):
+        kept = steps(_coming_in(costs[i], bool(behind), False) + costs[i].kept_bytes)
+        offer(behind, i, 0, kept, kept, 0.0)
+        incoming, inner, work = _coming_in(costs[i], bool(behind), True), 0, 0.0
         for j in range(i, min(count, i + longest)):
             inner += costs[j].kept_bytes
             work += costs[j].work
             if incoming + inner > budget:
                 break
-            taken, needed = -(-incoming // step), -(-(incoming + inner) // step)
-            offer(i, j + 1, taken, needed, work, j + 1)
-    if not np.isfinite(least[0, -1]):
+            offer(behind, i, j + 1, steps(incoming), steps(incoming + inner), work)
+    if not np.isfinite(least[0, 0, -1]):
         return None
-    blocks, i, left = list[_Block](), 0, room - 1
+    blocks, i, behind, left = list[_Block](), 0, 0, room - 1
     while i < count:
-        stop = int(until[i, left])
+        stop = int(until[behind, i, left])
+        coming = _coming_in(costs[i], bool(behind), bool(stop))
+        left -= steps(coming if stop else coming + costs[i].kept_bytes)
         if stop:
             blocks.append((i, stop))
-            left -= -(-costs[i].incoming_bytes // step)
-            i = stop
-        else:
-            left -= -(-costs[i].kept_bytes // step)
-            i += 1
+        i, behind = stop or i + 1, int(bool(stop))
     return blocks

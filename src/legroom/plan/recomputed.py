@@ -2,7 +2,7 @@
 
 What recomputing saves is the difference of two walks, over the step's graph as it is and with the
 blocks recomputed. Both are off in the same places, so their difference is nearer than either. The
-error bar is that of the step as it is, in proportion to what is left, and half as much again.
+error bar is that of the step as it is, in proportion to what is left of all but the weights.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Recompute"]
 
 # The gradients take about twice as long as the pass that they come after.
 _PASSES = 3.0
-# How much less sure what is left is than the step as it is.
-_MORE_DOUBT = 1.5
 # A way that takes more than this share of the step as it is saves nothing to speak of.
 _WORTH = 0.95
-# How often blocks are chosen anew because those before were predicted to be too large.
-_TRIES = 3
+# How often blocks are chosen anew because those before were predicted to need more than there is,
+# or to leave more of it unused than this share.
+_TRIES = 4
+_UNUSED = 0.03
 
 
 class Recompute:
@@ -44,6 +44,7 @@ class Recompute:
         self._plain = prediction
         self._samples = samples
         self._middle = whole.peak_bytes
+        self._held = whole.breakdown["weights"] + whole.breakdown["optimizer"]
         self._whole_peak = max(whole.high_bytes, whole.first_step_bytes)
         self._compiled = whole.source == "compiled"
         asked = prediction.asked
@@ -52,6 +53,7 @@ class Recompute:
             prediction.model, samples, asked["data"], asked["length"]
         )
         self._kept = sum(cost.kept_bytes for cost in self._costs)
+        self._leanest = leanest_blocks(self._costs, joined=self._joined)
 
     def whole(self, budget: int) -> Way | None:
         """The whole batch, with as little recomputed as the budget allows.
@@ -59,44 +61,32 @@ class Recompute:
         Returns:
             It, or the way that needs least where none fits; None where nothing can be saved.
         """
-        target = too_much = self._kept - (self._whole_peak - budget)
+        if not self._leanest:
+            return None
+        best: Way | None = None
+        least = held_bytes(self._costs, self._leanest)
+        enough, too_much = 0, self._kept
+        target = max(least, self._kept - (self._whole_peak - budget))
         for _ in range(_TRIES):
-            way = self._for(target, budget)
-            if way is None or way.fits:
-                break
-            too_much = target
-            target -= (way.peak_bytes or 0) - budget
-        if way is None or not way.fits:
-            way = self._leanest(too_much, budget)
-        saves = way is not None and (way.peak_bytes or 0) <= _WORTH * self._whole_peak
-        return way if saves else None
-
-    def _for(self, target: int, budget: int) -> Way | None:
-        """With as little recomputed as so many bytes for all that is kept allow."""
-        blocks = None
-        if target > 0:
-            blocks = choose_blocks(self._costs, target, joined=self._joined)
-        if blocks is None:
-            return None
-        return self._way(blocks, self._peak(self._named(blocks)), budget)
-
-    def _leanest(self, too_much: int, budget: int) -> Way | None:
-        """What needs least; or less work, where that is enough too."""
-        blocks = leanest_blocks(self._costs, joined=self._joined)
-        if not blocks:
-            return None
-        way = self._way(blocks, self._peak(self._named(blocks)), budget)
-        least = held_bytes(self._costs, blocks)
-        for _ in range(_TRIES - 1):
-            between = (least + too_much) // 2
-            if not way.fits or between <= least:
-                break
-            other = self._for(between, budget)
-            if other is not None and other.fits:
-                way, least = other, between
+            way = self._way(self._blocks(target), budget)
+            unused = budget - (way.peak_bytes or 0)
+            if way.fits:
+                best, enough = way, target
             else:
-                too_much = between
-        return way
+                too_much = target
+            if 0 <= unused <= _UNUSED * budget or too_much - max(enough, least) <= _UNUSED * budget:
+                break
+            target = max(least, target + unused)
+            if not enough < target < too_much:
+                target = (max(enough, least) + too_much) // 2
+        if best is None:
+            best = self._way(self._leanest, budget)
+        return best if (best.peak_bytes or 0) <= _WORTH * self._whole_peak else None
+
+    def _blocks(self, target: int) -> Sequence[tuple[int, int]]:
+        """What to recompute with so many bytes for all that is kept."""
+        found = choose_blocks(self._costs, target, joined=self._joined)
+        return self._leanest if found is None else found
 
     def sliced(self, as_it_is: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
         """Slices, with as much recomputed as saves anything.
@@ -106,10 +96,9 @@ class Recompute:
             budget: The bytes there are.
             exact: Whether slices make the same update.
         """
-        blocks = leanest_blocks(self._costs, joined=self._joined)
-        if not blocks or self._compiled:
+        if not self._leanest or self._compiled:
             return None
-        names = self._named(blocks)
+        names = self._named(self._leanest)
         leaner = self._traced(names)
 
         def peak(size: int) -> int:
@@ -118,19 +107,20 @@ class Recompute:
 
         size = largest_that_fits(peak, budget, max(1, self._samples - 1)) or 1
         size = -(-self._samples // -(-self._samples // size))
-        time = slice_time(self._samples, size) * self._time(blocks)
+        time = slice_time(self._samples, size) * self._time(self._leanest)
         count = -(-self._samples // size)
         return Way(
             f"{count} slices of {size}, {_recompute(names)}", peak(size), time,
             peak(size) <= budget, exact, slice_size=size, recompute=names,
         )  # fmt: skip
 
-    def _way(self, blocks: Sequence[tuple[int, int]], peak: int, budget: int) -> Way:
+    def _way(self, blocks: Sequence[tuple[int, int]], budget: int) -> Way:
         names = self._named(blocks)
+        peak = self.peak(names)
         return Way(_recompute(names), peak, self._time(blocks), peak <= budget, recompute=names)
 
-    def _peak(self, names: tuple[tuple[str, ...], ...]) -> int:
-        """The peak of a whole batch, error bar included."""
+    def peak(self, names: tuple[tuple[str, ...], ...]) -> int:
+        """The peak of a whole batch with these blocks recomputed, error bar included."""
         from legroom.backends.tensorflow.blocks import recomputing
 
         if self._compiled:
@@ -140,9 +130,9 @@ class Recompute:
             return compiled.peak(self._samples)
         leaner = self._traced(names)
         saved = self._plain.traced_peak(self._samples) - leaner.traced_peak(self._samples)
-        left = self._middle - max(0, saved)
-        bar = self._whole_peak - self._middle
-        return left + min(bar, int(_MORE_DOUBT * bar * left / self._middle))
+        left = self._middle - saved
+        doubt = max(0, left - self._held) / max(1, self._middle - self._held)
+        return left + int(doubt * (self._whole_peak - self._middle))
 
     def _traced(self, names: tuple[tuple[str, ...], ...]) -> Prediction:
         """The model with these blocks recomputed, traced."""

@@ -29,9 +29,9 @@ __all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
 
 SOURCES = ("auto", "compiled", "probed", "traced")
 # How far each source may be off, below and above: from benchmarks/accuracy.py.
-_MARGINS = {"probed": (0.12, 0.18), "traced": (0.25, 0.30), "compiled": (0.02, 0.03)}
+_MARGINS = {"probed": (0.12, 0.16), "traced": (0.25, 0.30), "compiled": (0.02, 0.03)}
 # With several threads the order of ops is a matter of chance.
-_MARGINS_WITH_THREADS = {"probed": (0.25, 0.35), "traced": (0.25, 0.40)}
+_MARGINS_WITH_THREADS = {"probed": (0.20, 0.25), "traced": (0.25, 0.35)}
 # In a small pool it is chance which chunk is free and too large: that is worth this much, at most.
 _SLACK = 4 * 2**20
 # Beyond these shares of the budget a traced figure answers the question.

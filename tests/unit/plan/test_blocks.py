@@ -15,8 +15,9 @@ COSTS = st.lists(
         LayerCost,
         name=st.just("layer"),
         kept_bytes=st.integers(0, 200),
-        incoming_bytes=st.integers(1, 60),
+        incoming_bytes=st.integers(30, 60),
         work=st.floats(0.1, 5.0),
+        read_bytes=st.integers(0, 30),
     ),
     min_size=1,
     max_size=6,
@@ -71,6 +72,13 @@ def test_what_is_behind_a_block_is_gone_when_it_runs_again():
     assert held_bytes(costs, [(0, 2)]) == 10 + 200  # both of its layers, or 10 and the others
     assert held_bytes(costs, [(2, 4)]) == 200 + 10 + 200
     assert held_bytes(costs, []) == 400
+
+
+def test_what_a_kept_layer_reads_of_a_block_is_kept():
+    costs = [LayerCost(f"layer{i}", 100, 60, 1.0, read_bytes=50) for i in range(4)]
+    assert held_bytes(costs, [(0, 2)]) == 10 + 50 + 200  # more than the block's 10 and 200
+    assert held_bytes(costs, [(0, 1), (1, 2)]) == 10 + 60 + 50 + 200
+    assert held_bytes(costs, [(3, 4)]) == 300 + 10 + 100  # 50 of what comes in is kept anyway
 
 
 def test_cheap_layers_are_recomputed_first():

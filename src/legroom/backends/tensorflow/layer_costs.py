@@ -89,15 +89,16 @@ def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
 
     function = own_function(forward_and_backward, None)
     graph = function.get_concrete_function(tree.map_structure(_spec, inputs)).graph
-    kept = _kept_by_place(graph, graph.legroom_forward)
+    kept, read = _kept(graph, graph.legroom_forward)
     ops = graph.get_operations()
     rows = [
         [
             LayerCost(
                 span.name,
                 sum(kept[span.start : span.stop]),
-                span.incoming,
+                sum(map(_bytes, span.incoming)),
                 sum(_work(op) for op in ops[span.start : span.stop]),
+                sum(_bytes(x) for x in span.incoming if _origin(x).name in read),
             )
             for span in found
         ]
@@ -108,9 +109,9 @@ def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
 
 
 class _Span:
-    """The ops that were traced during one layer's call."""
+    """The ops that were traced during one layer's call, and the tensors that come in."""
 
-    def __init__(self, name: str, start: int, stop: int, incoming: int) -> None:
+    def __init__(self, name: str, start: int, stop: int, incoming: Sequence[Any]) -> None:
         self.name, self.start, self.stop, self.incoming = name, start, stop, incoming
 
 
@@ -137,7 +138,7 @@ def _watched_run(part: Any, found: list[_Span]) -> Callable[..., Any]:
         nodes = runs_of(part)
         for k, node in enumerate(nodes):
             later = {id(x) for other in nodes[k:] for x in other.input_tensors}
-            incoming = sum(_bytes(x) for key, x in tensors.items() if key in later)
+            incoming = [x for key, x in tensors.items() if key in later]
             start = _count()
             run_nodes([node], tensors, operation_fn)
             found.append(_Span(node.operation.name, start, _count(), incoming))
@@ -153,7 +154,7 @@ def _watched_call(layer: Any, found: list[_Span]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         start = _count()
         outputs = original(*args, **kwargs)
-        incoming = sum(_bytes(x) for x in tree.flatten((args, kwargs)) if tf.is_tensor(x))
+        incoming = [x for x in tree.flatten((args, kwargs)) if tf.is_tensor(x)]
         found.append(_Span(layer.name, start, _count(), incoming))
         return outputs
 
@@ -164,21 +165,26 @@ def _count() -> int:
     return len(tf.compat.v1.get_default_graph().get_operations())
 
 
-def _kept_by_place(graph: Any, forward: int) -> list[int]:
-    """For each op, in order, the bytes it makes that the backward pass reads."""
+def _kept(graph: Any, forward: int) -> tuple[list[int], set[str]]:
+    """What the backward pass reads: the bytes by op, in order, and the names of the tensors."""
     ops = graph.get_operations()
     place = {op.name: i for i, op in enumerate(ops)}
     kept = [0] * len(ops)
-    seen = set()
+    read = set[str]()
     for op in ops[forward:]:
-        for tensor in op.inputs:
-            while tensor.op.type in PASS_ON and tensor.op.inputs:
-                tensor = tensor.op.inputs[min(tensor.value_index, len(tensor.op.inputs) - 1)]
+        for tensor in map(_origin, op.inputs):
             at = place[tensor.op.name]
-            if at < forward and tensor.name not in seen and tensor.op.type not in _FREE:
-                seen.add(tensor.name)
+            if at < forward and tensor.name not in read and tensor.op.type not in _FREE:
+                read.add(tensor.name)
                 kept[at] += _bytes(tensor)
-    return kept
+    return kept, read
+
+
+def _origin(tensor: Any) -> Any:
+    """The tensor whose memory this one is."""
+    while tensor.op.type in PASS_ON and tensor.op.inputs:
+        tensor = tensor.op.inputs[min(tensor.value_index, len(tensor.op.inputs) - 1)]
+    return tensor
 
 
 def _work(op: Any) -> float:

@@ -144,13 +144,16 @@ class _Run:
         variables: list[Any],
     ) -> Any:
         """The second run, and the gradients through it."""
-        again = self._after(upstream, kept)
+        # The state as well: masks drawn from seeds that are there all along would be drawn, and
+        # held, from the beginning of the step.
+        values = self._after(upstream, [*kept, *(value for _, value in state)])
+        again, shown = values[: len(kept)], values[len(kept) :]
         if self._packing is not None:
             again = self._packing.unpack(again)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             watched = [x for x in again if x.dtype.is_floating or x.dtype.is_complex]
             tape.watch([*watched, *variables])
-            scope = _Again(state)
+            scope = _Again([(v, value) for (v, _), value in zip(state, shown, strict=True)])
             drawn = iter(draws)
             with self._in_context(), scope, _drawing(replay=lambda: next(drawn)):
                 outputs = self._body(self._with_masks(again))
