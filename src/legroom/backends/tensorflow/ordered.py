@@ -13,9 +13,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
+from legroom.backends.tensorflow.axes import TRACED_SIZE
 from legroom.backends.tensorflow.effects import resource_order
 from legroom.backends.tensorflow.trace import with_shapes
-from legroom.backends.tensorflow.walk import TRACED_SIZE, walk_open_graph
+from legroom.backends.tensorflow.walk import walk_open_graph
 from legroom.core.graphs import Graph, Node, Orderer
 
 __all__ = ["impose_order"]

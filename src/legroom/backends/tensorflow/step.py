@@ -12,16 +12,17 @@ import keras
 from keras import tree
 
 from legroom.backends.tensorflow import batch, oom, pool
+from legroom.backends.tensorflow.axes import TRACED_SIZE
 from legroom.backends.tensorflow.blocks import recompute_blocks
 from legroom.backends.tensorflow.layer_costs import layer_costs
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
-from legroom.backends.tensorflow.stepgraph import StepGraph
+from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.taped import eager_bytes
 from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.walk import trace_slices, walk_slices
+from legroom.backends.tensorflow.walk import walk_slices
 from legroom.backends.tensorflow.whole import WholeStep
 from legroom.core.errors import LegroomError
 from legroom.core.graphs import Orderer, StepWalk
@@ -134,7 +135,7 @@ class Step:
             return
         # Where it can't be traced, what its slices need is seen when they run.
         with contextlib.suppress(LegroomError):
-            self._slices = trace_slices(self._model, data, samples)
+            self._slices = trace_step(self._model, data=data, samples=TRACED_SIZE, slice_of=samples)
 
     @property
     def compiled(self) -> bool:

@@ -8,18 +8,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
-from legroom.backends.tensorflow.axes import TRACED_SIZE, axes_of
+from legroom.backends.tensorflow.axes import axes_of
 from legroom.backends.tensorflow.durations import work_of
 from legroom.backends.tensorflow.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.scratch import WITH_SCRATCH, scratch_of
-from legroom.backends.tensorflow.stepgraph import StepGraph, trace_step
+from legroom.backends.tensorflow.stepgraph import StepGraph
 from legroom.backends.tensorflow.threads import executor_threads
 from legroom.backends.tensorflow.trace import PASS_ON, REUSE
 from legroom.core.graphs import Graph, Node, Size, StepWalk
 
-__all__ = [
-    "TRACED_SIZE", "input_sizes", "trace_slices", "walk_open_graph", "walk_slices", "walk_step",
-]  # fmt: skip
+__all__ = ["input_sizes", "walk_open_graph", "walk_slices", "walk_step"]
 
 _NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
             "Assert",
@@ -47,17 +45,8 @@ _FUSED = {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2"
           "LeakyRelu", "Sigmoid", "Tanh", "Erf", "Softplus"}  # fmt: skip
 
 
-def trace_slices(model: Any, data: Any, samples: int) -> StepGraph:
-    """A model's training step on slices of a batch like this one, of so many samples.
-
-    Raises:
-        LegroomError: If it can't be traced apart from the training.
-    """
-    return trace_step(model, data=data, samples=TRACED_SIZE, slice_of=samples)
-
-
 def walk_slices(step: StepGraph) -> StepWalk:
-    """A step of `trace_slices`, to be run by the executor's model."""
+    """A step that was traced for slices, to be run by the executor's model."""
     return StepWalk(walk_step(step), step.held, input_sizes(step), executor_threads())
 
 
