@@ -189,10 +189,32 @@ class Duel(keras.Model):
         return {"loss": loss}
 
 
+def half_precision():
+    """Where the update is made only if all gradients are finite."""
+    keras.config.set_dtype_policy("mixed_float16")
+    wide = [layers.Dense(1024, "relu") for _ in range(6)]
+    model = keras.Sequential([keras.Input((1024,)), *wide, layers.Dense(10, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    made = {source: legroom.estimate(model, 32, source=source) for source in ("traced", "probed")}
+    x, y = tf.random.normal((32, 1024)), tf.zeros((32,), tf.int32)
+    data = tf.data.Dataset.from_tensors((x, y)).map(opened).repeat()
+    model.fit(data, steps_per_epoch=2, verbose=0)
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    model.fit(data, steps_per_epoch=2, verbose=0)
+    peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    return {
+        "updates": int(model.optimizer.iterations.value),
+        "ratios": {source: each.peak_bytes / peak for source, each in made.items()},
+        "weights": sum(v.value.numpy().nbytes for v in model.weights),
+        "gradients": {source: each.breakdown["gradients"] for source, each in made.items()},
+    }
+
+
 def repeats():
     """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
+    from legroom.backends.tensorflow.axes import TRACED_SIZE
     from legroom.backends.tensorflow.stepgraph import trace_step
-    from legroom.backends.tensorflow.walk import TRACED_SIZE, input_sizes, walk_step
+    from legroom.backends.tensorflow.walk import input_sizes, walk_step
     from legroom.predict.traced import write_script
 
     duel = Duel()

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 CHILD = Path(__file__).with_name("estimate_child.py")
-# In two children side by side; the first check of each finds memory as the process began.
+# In children side by side; the first check of each finds memory as the process began.
 CHECKS = (
     "near_the_truth,trains_the_same,volumes,many_kinds,plans",
     "compiled,nothing_changes,errors,repeats,recompute,largest",
+    "half_precision",
 )
 
 
@@ -58,6 +59,15 @@ def test_the_figures_are_near_the_truth(seen):
     assert result["ratios"]["probed"] == pytest.approx(1, abs=0.1)
     assert result["ratios"]["traced"] == pytest.approx(1, abs=0.25)
     assert all(result["bars"])
+
+
+@pytest.mark.parametrize("source", ["traced", "probed"])
+def test_an_update_that_hangs_on_its_gradients_is_counted(seen, source):
+    result = seen["half_precision"]
+    assert result["updates"] > 0
+    # One and the same program was seen to take 102 MB in one process and 124 in another.
+    assert result["ratios"][source] == pytest.approx(1, abs=0.3)
+    assert result["gradients"][source] >= 0.5 * result["weights"]
 
 
 @pytest.mark.parametrize("kind", ["Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"])

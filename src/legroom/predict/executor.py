@@ -141,7 +141,7 @@ class _Run:
         def end(number: int) -> list[int]:
             if number in scratch:
                 self.drop(scratch.pop(number))
-            for each in read[number]:
+            for each in () if nodes[number].effect == "call" else read[number]:
                 for buffer in values[each]:
                     buffer.references -= 1
                     if buffer.references == 0 and not buffer.kept:
@@ -197,7 +197,9 @@ class _Run:
             return self._padded([self._again(inputs[0])], node)
         if effect == "call":
             assert node.body is not None
-            return self._padded(self.run(node.body, self._taken(inputs)), node)
+            # What is called is part of this graph when TensorFlow runs it: each value that it reads
+            # is given back there, by its last reader.
+            return self._padded(self.run(node.body, inputs), node)
         if effect == "loop":
             return self._padded(self._loop(node, inputs), node)
         if effect in ("read", "update", "assign", "scatter") and inputs and inputs[0]:

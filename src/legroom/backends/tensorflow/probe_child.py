@@ -160,8 +160,9 @@ class _Probe:
             if held["value"]:
                 value = tf.constant(constants[f"c{number}"], dtype)
             elif held["role"] == "weights" and len(held["shape"]) > 1 and dtype.is_floating:
-                # As an initializer does it, with the memory that takes in between.
-                value = tf.random.stateless_uniform(held["shape"], [1, 2], -0.05, 0.05, dtype)
+                # As an initializer does it, with the memory that takes in between; but so small
+                # that in half precision nothing overflows, or no update would be made.
+                value = tf.random.stateless_uniform(held["shape"], [1, 2], -0.01, 0.01, dtype)
             elif held["role"] == "weights" and dtype.is_floating:
                 value = tf.ones(held["shape"], dtype)
             else:
@@ -178,14 +179,15 @@ class _Probe:
         """The variables that the first step brings along.
 
         Made while it is traced, as Keras does: TensorFlow then gives all of one shape the same
-        zeros, until they are first written.
+        zeros, until they are first written. A single number may be one to divide by.
         """
+        tf = self._tf
         handles = {}
         for held in self._job["held"]:
             if held["born"]:
-                variable = self._tf.Variable(
-                    functools.partial(self._tf.zeros, held["shape"], held["dtype"])
-                )
+                single = not held["shape"] and tf.as_dtype(held["dtype"]).is_floating
+                make = tf.ones if single else tf.zeros
+                variable = tf.Variable(functools.partial(make, held["shape"], held["dtype"]))
                 self._kept.append(variable)
                 if held["name"]:
                     handles[held["name"]] = variable.handle

@@ -22,7 +22,7 @@ from tensorflow.python.framework import auto_control_deps
 from tensorflow.python.util import tf_stack
 
 from legroom.backends.tensorflow.repeats import Repeat, repeating_updates
-from legroom.backends.tensorflow.shadow import replaced
+from legroom.backends.tensorflow.shadow import replaced, shadowed
 from legroom.backends.tensorflow.specs import batch_specs, check_model
 from legroom.backends.tensorflow.summed import add_up
 from legroom.backends.tensorflow.traits import own_function
@@ -48,7 +48,7 @@ class Held:
         shape: Its shape.
         dtype: Its type, by TensorFlow's name.
         path: As Keras calls it.
-        value: A small constant's value; None for variables.
+        value: A small constant's value, or that of a variable which is a single number.
         born: Whether the first step brings it along: it is not there before.
         taped: Whether TensorFlow's tapes watch it: they keep what is made with it.
     """
@@ -107,11 +107,11 @@ class StepGraph:
 
     @property
     def gradient_ops(self) -> frozenset[str]:
-        """The ops that make the gradients of weights: what the optimizer's ops read of others."""
+        """The ops that make the gradients of weights: what others than gradients' ops read."""
         shapes = {held.shape for held in self.held if held.role == "weights"}
         found = set()
         for op in self.graph.get_operations():
-            if role_of_op(op.name) != "optimizer":
+            if role_of_op(op.name) == "gradient":
                 continue
             for tensor in op.inputs:
                 while tensor.op.type in ("Identity", "IdentityN"):
@@ -206,6 +206,11 @@ def _trace(
     with contextlib.ExitStack() as stack:
         born = stack.enter_context(without_memory())
         stack.enter_context(replaced(auto_control_deps, "_get_resource_inputs", _resources))
+        for optimizer in _optimizers(model):
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                # For a batch of a few samples it is too large in half precision, and where
+                # gradients overflow no update is made.
+                stack.enter_context(shadowed(optimizer, "initial_scale", 1.0))
         repeated: list[Repeat] = []
         if repeats:
             repeated = stack.enter_context(repeating_updates())
@@ -246,10 +251,9 @@ def _resources(op: Any) -> Any:
 def _held(model: Any, traced: Any, born: list[Any], sums: list[Any]) -> list[Held]:
     """Everything that stays in memory between steps, by role, and what else was captured."""
     roles: dict[int, tuple[str, str, Any]] = {}  # by handle
-    optimizers = [thing for thing in vars(model).values() if isinstance(thing, keras.Optimizer)]
     for role, variables in (
         ("weights", model.variables),
-        ("optimizer", [v for optimizer in optimizers for v in optimizer.variables]),
+        ("optimizer", [v for optimizer in _optimizers(model) for v in optimizer.variables]),
         ("other", model.metrics_variables),
     ):
         for variable in variables:
@@ -269,6 +273,7 @@ def _held(model: Any, traced: Any, born: list[Any], sums: list[Any]) -> list[Hel
             tuple(value.shape.as_list()),
             value.dtype.name,
             path,
+            None if handle in new else _number(value),
             born=handle in new,
             taped=bool(value.trainable),
         )
@@ -287,6 +292,21 @@ def _held(model: Any, traced: Any, born: list[Any], sums: list[Any]) -> list[Hel
                 outer.numpy() if small else None,
             )  # fmt: skip
     return list(held.values())
+
+
+def _optimizers(model: Any) -> list[Any]:
+    return [thing for thing in vars(model).values() if isinstance(thing, keras.Optimizer)]
+
+
+def _number(variable: Any) -> Any:
+    """What a step that is tried needs to know of a variable that is a single number.
+
+    Gradients are divided by the scale of a loss, and a learning rate that is too large ends in
+    infinity: its own value, but no more than 1.
+    """
+    if variable.shape.rank == 0 and variable.dtype.is_floating:
+        return np.minimum(variable.numpy(), 1.0)
+    return None
 
 
 def _captured_resource(handle: Any, name: str, traced: Any) -> Held:

@@ -145,7 +145,7 @@ class _Walker:
             node.effect = _VARIABLES[kind]
         elif kind.startswith("ResourceScatter"):
             node.effect = "scatter"
-        elif kind in _NOTHING or (not outputs):
+        elif kind in _NOTHING or (not outputs and kind not in _CALLS):
             node.effect = "none"
         elif kind == "TensorListFromTensor" and op.inputs[0].shape.rank:
             self._unstack(node, op.inputs[0])
