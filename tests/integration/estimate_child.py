@@ -205,8 +205,7 @@ def half_precision():
     return {
         "updates": int(model.optimizer.iterations.value),
         "ratios": {source: each.peak_bytes / peak for source, each in made.items()},
-        "weights": sum(v.value.numpy().nbytes for v in model.weights),
-        "gradients": {source: each.breakdown["gradients"] for source, each in made.items()},
+        "gradients": made["traced"].breakdown["gradients"],
     }
 
 

@@ -67,7 +67,7 @@ def test_an_update_that_hangs_on_its_gradients_is_counted(seen, source):
     assert result["updates"] > 0
     # One and the same program was seen to take 102 MB in one process and 124 in another.
     assert result["ratios"][source] == pytest.approx(1, abs=0.3)
-    assert result["gradients"][source] >= 0.5 * result["weights"]
+    assert result["gradients"] >= 1024 * 1024 * 4  # of one layer, at the least
 
 
 @pytest.mark.parametrize("kind", ["Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"])
