@@ -19,6 +19,9 @@ _TRIES_UP = 2
 _STEP_UP = 1.12
 _STEP_DOWN = 0.85
 _LEAST = 2**20
+# The share of the budget that a size is tried in: one and the same step does not take the same in
+# every process, and a size at the edge would run today and not tomorrow.
+_TRIED_IN = 0.96
 # A larger batch is of no use to anyone, and may be a model without memory to speak of.
 _MOST = 2**20
 
@@ -35,8 +38,8 @@ def largest_batch(
 ) -> int:
     """The largest batch size that a model trains with in the memory there is.
 
-    It is predicted, and then tried: a child process takes real steps of that size, in a pool of
-    that size. A number that was not tried is never returned.
+    It is predicted, and then tried: a child process takes real steps of that size, in a pool that
+    is a little smaller than the budget. A number that was not tried is never returned.
 
     Args:
         model: A compiled Keras model.
@@ -68,7 +71,7 @@ def largest_batch(
 
     def fits(size: int) -> bool:
         if size not in tried:
-            tried[size] = prediction.try_size(size, budget)
+            tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)))
         return tried[size]
 
     guess = largest_that_fits(prediction.middle_peak, budget, bound)
