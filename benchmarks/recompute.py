@@ -24,7 +24,7 @@ from legroom.backends.tensorflow.blocks import block_order, recomputing
 from legroom.plan.recomputed import Recompute
 from legroom.predict.sources import Prediction
 
-ROUNDS = 20
+ROUNDS = 10
 Blocks = tuple[tuple[str, ...], ...]
 name, batch = sys.argv[1], int(sys.argv[2])
 model = compiled(name, "adam", "float32")
