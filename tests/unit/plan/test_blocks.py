@@ -12,12 +12,12 @@ from legroom.plan.blocks import choose_blocks, held_bytes, leanest_blocks
 
 COSTS = st.lists(
     st.builds(
-        LayerCost,
-        name=st.just("layer"),
-        kept_bytes=st.integers(0, 200),
-        incoming_bytes=st.integers(30, 60),
-        work=st.floats(0.1, 5.0),
-        read_bytes=st.integers(0, 30),
+        # What gradients read of that which comes in is a part of it.
+        lambda kept, read, rest, work: LayerCost("layer", kept, read + rest, work, read),
+        st.integers(0, 200),
+        st.integers(0, 60),
+        st.integers(1, 60),
+        st.floats(0.1, 5.0),
     ),
     min_size=1,
     max_size=6,
