@@ -209,6 +209,45 @@ def half_precision():
     }
 
 
+class AllWithAll(keras.layers.Layer):
+    """Compares each sample of a batch with each other one, in a list of pairs."""
+
+    def call(self, x):
+        pairs = keras.ops.tensordot(x, x, axes=(2, 2))
+        pairs = keras.ops.reshape(keras.ops.transpose(pairs, (0, 2, 1, 3)), (-1, 24, 24))
+        self.add_loss(keras.ops.mean(keras.ops.square(pairs - keras.ops.eye(24))))
+        return x
+
+
+def walked():
+    """Ops whose memory or place in the order is not that of most, by the walk alone."""
+    grown = [layers.Conv2DTranspose(32, 3, 2, "same", activation="relu") for _ in range(3)]
+    inputs = {"transposed": (16, 16, 16), "logits": (64, 32), "pairs": (24, 32)}
+    ends = {
+        "transposed": ([*grown, layers.Conv2DTranspose(1, 3, padding="same")], "mse"),
+        "logits": (
+            [layers.Dense(2000)], keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        ),
+        "pairs": ([layers.Dense(32), AllWithAll(), layers.Dense(1)], "mse"),
+    }  # fmt: skip
+    sizes = {"transposed": 24, "logits": 96, "pairs": 96}
+    found = {}
+    for name, (stack, loss) in ends.items():
+        model = keras.Sequential([keras.Input(inputs[name]), *stack])
+        model.compile("sgd", loss)
+        size = sizes[name]
+        said = legroom.estimate(model, size, source="traced").peak_bytes
+        x = tf.random.normal((size, *inputs[name]))
+        labels = (size, *model.output_shape[1 : 2 if name == "logits" else None])
+        y = tf.zeros(labels, tf.int32 if name == "logits" else tf.float32)
+        data = tf.data.Dataset.from_tensors((x, y)).map(opened).repeat()
+        model.fit(data, steps_per_epoch=2, verbose=0)
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        model.fit(data, steps_per_epoch=4, verbose=0)
+        found[name] = said / tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    return {"ratios": found}
+
+
 def repeats():
     """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
     from legroom.backends.tensorflow.axes import TRACED_SIZE

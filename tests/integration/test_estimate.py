@@ -19,6 +19,7 @@ CHECKS = (
     "near_the_truth,trains_the_same,volumes,many_kinds,plans",
     "compiled,nothing_changes,errors,repeats,recompute,largest",
     "half_precision",
+    "walked",
 )
 
 
@@ -68,6 +69,11 @@ def test_an_update_that_hangs_on_its_gradients_is_counted(seen, source):
     # One and the same program was seen to take 102 MB in one process and 124 in another.
     assert result["ratios"][source] == pytest.approx(1, abs=0.3)
     assert result["gradients"] >= 1024 * 1024 * 4  # of one layer, at the least
+
+
+@pytest.mark.parametrize("model", ["transposed", "logits", "pairs"])
+def test_the_walk_knows_what_differs_from_most_ops(seen, model):
+    assert seen["walked"]["ratios"][model] == pytest.approx(1, abs=0.2)
 
 
 @pytest.mark.parametrize("kind", ["Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"])

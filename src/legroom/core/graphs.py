@@ -54,15 +54,17 @@ class Node:
 
     Attributes:
         name: Its name.
-        effect: What it does with memory: "new", "alias", "reuse", "none"; "read", "update" and
-            "assign" and "scatter" for variables; "push", "set", "replace", "merge", "pop", "get",
-            "unstack" and "zeros" for lists of tensors; "call" and "loop" for ops that run a graph.
+        effect: What it does with memory: "new", "alias", "reuse" (its last output may take an
+            input's), "none"; "read", "update", "assign" and "scatter" for variables; "push", "set",
+            "replace", "merge", "pop", "get", "unstack" and "zeros" for lists of tensors; "call" and
+            "loop" for ops that run a graph.
         inputs: Where its inputs come from: node and port.
         controls: Nodes that have to run before it.
         outputs: The sizes of its outputs; None for what takes no memory.
         cheap: Whether the executor runs it at once.
         fused: Whether it may become one op with its neighbours, unless it waits for someone else.
         scratch: What it takes while it runs.
+        over: The only input that it may write over; None for any.
         copies: An input that it works on, in a copy unless nobody else needs it.
         work: How long it takes beside reading and writing, in the time that a byte takes.
         body: The graph that it runs.
@@ -85,6 +87,7 @@ class Node:
     turns: int = 1
     ahead: int = 0
     fused: bool = False
+    over: int | None = None
 
 
 @dataclasses.dataclass

@@ -54,6 +54,7 @@ class Recompute:
         )
         self._kept = sum(cost.kept_bytes for cost in self._costs)
         self._leanest = leanest_blocks(self._costs, joined=self._joined)
+        self._peaks: dict[tuple[tuple[str, ...], ...], int] = {}
 
     def whole(self, budget: int) -> Way | None:
         """The whole batch, with as little recomputed as the budget allows.
@@ -121,6 +122,11 @@ class Recompute:
 
     def peak(self, names: tuple[tuple[str, ...], ...]) -> int:
         """The peak of a whole batch with these blocks recomputed, error bar included."""
+        if names not in self._peaks:
+            self._peaks[names] = self._peak(names)
+        return self._peaks[names]
+
+    def _peak(self, names: tuple[tuple[str, ...], ...]) -> int:
         from legroom.backends.tensorflow.blocks import recomputing
 
         if self._compiled:

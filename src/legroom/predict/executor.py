@@ -242,8 +242,9 @@ class _Run:
         effect = node.effect
         reused = self._reusable(node, inputs) if effect == "reuse" else None
         made: list[_Value] = []
+        last = len(node.outputs) - 1
         for port, size in enumerate(node.outputs):
-            if port == 0 and reused is not None:
+            if port == last and reused is not None:
                 made.append(self._again(reused))
             elif size is None or effect == "none":
                 made.append([])
@@ -311,14 +312,14 @@ class _Run:
 
     @staticmethod
     def _reusable(node: Node, inputs: list[_Value]) -> _Value | None:
-        for value in inputs:
+        for value in inputs if node.over is None else [inputs[node.over]]:
             if len(value) == 1:
                 (buffer,) = value
                 # Held by this op alone, and of the very size that is needed, whatever its shape.
                 if (
                     buffer.references == 1
                     and not buffer.kept
-                    and same_bytes(buffer.size, node.outputs[0])
+                    and same_bytes(buffer.size, node.outputs[-1])
                 ):
                     return value
         return None

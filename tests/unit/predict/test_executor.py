@@ -44,6 +44,15 @@ def test_an_op_writes_over_what_nobody_else_reads():
     assert "b" in story(Graph(nodes, [0], [(3, 0), (4, 0)]))
 
 
+def test_an_op_writes_its_last_output_over_the_one_input_that_it_may():
+    loss = Node("loss", "reuse", [(1, 0), (2, 0)], [], [size(1), size(5)], over=0)
+    nodes = [argument(), new("logits", 5, 0), new("labels", 5, 0), loss]
+    assert story(Graph(nodes, [0], [(3, 1)])).count("loss") == 1  # what it is, not its gradient
+    loss.over = 1
+    nodes.append(new("metric", 1, 2, 3))  # reads the labels, and after it
+    assert story(Graph(nodes, [0], [(3, 1), (4, 0)])).count("loss") == 2
+
+
 def test_an_op_does_not_write_over_another_size_or_an_argument():
     nodes = [argument(), new("a", 5, 0), new("b", 4, 1, effect="reuse")]
     assert story(Graph(nodes, [0], [(2, 0)])) == ["a", "b", "-a", "-b"]

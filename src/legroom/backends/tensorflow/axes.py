@@ -21,10 +21,14 @@ def axes_of(shape: Sequence[int | None]) -> Axes:
 
 @functools.lru_cache(maxsize=4096)
 def _known_axes(shape: tuple[int | None, ...]) -> Axes:
-    axes = []
+    axes: list[tuple[float, float]] = []
     for length in shape:
         if length is None:
             length = TRACED_SIZE
+        while length and length % TRACED_SIZE**2 == 0:
+            # All pairs of samples in one axis, as of a matrix that was flattened: it is two.
+            axes.append((0.0, 1.0))
+            length //= TRACED_SIZE
         if length and length % TRACED_SIZE == 0:
             axes.append((0.0, float(length // TRACED_SIZE)))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,11 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListGetItem": "get", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
           "TensorListElementShape": "none"}  # fmt: skip
+# What writes over its first input, and no other: losses with the gradient they make on the way.
+_OVER_FIRST = {"MaxPoolGrad", "SoftmaxCrossEntropyWithLogits",
+               "SparseSoftmaxCrossEntropyWithLogits"}  # fmt: skip
+# The gradients of transposed convolutions, as they are made: of the kernel, of the inputs.
+_TRANSPOSED = {("Conv2DBackpropFilter", "Conv2D"), ("Conv3DBackpropFilterV2", "Conv3D")}
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
 # What TensorFlow's optimizers make one op of, in the forward pass: a convolution or product, its
@@ -92,6 +98,7 @@ class _Walker:
         ops = _needed(graph, _ends(graph)) if ops is None else ops
         if not any(op.type in ("While", "StatelessWhile") for op in ops):
             ops.sort(key=_is_moved_back)
+        _put_kernels_last(ops)
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
@@ -179,6 +186,8 @@ class _Walker:
         elif kind in WITH_SCRATCH:
             node.scratch = scratch_of(op)
             node.copies = 1 if kind == "MaxPoolGrad" else None
+        if kind in _OVER_FIRST:
+            node.effect, node.over = "reuse", 0
         return node
 
     @staticmethod
@@ -237,6 +246,17 @@ def _is_moved_back(op: Any) -> bool:
         "Placeholder",
         "Const",
     }
+
+
+def _put_kernels_last(ops: list[Any]) -> None:
+    """Put the gradients of a transposed convolution into the order of all others.
+
+    TensorFlow makes that of the kernel first, here alone; its optimizer leaves it behind that of
+    the inputs, as everywhere.
+    """
+    for at, (op, after) in enumerate(itertools.pairwise(ops)):
+        if (op.type, after.type) in _TRANSPOSED and op.inputs[0] is after.inputs[0]:
+            ops[at : at + 2] = [after, op]
 
 
 def _run_ahead(nodes: list[Node]) -> None:
