@@ -219,6 +219,25 @@ class AllWithAll(keras.layers.Layer):
         return x
 
 
+def twins():
+    """How many ops are left of a loss that cuts the same part out of the outputs three times."""
+    from legroom.backends.tensorflow.axes import TRACED_SIZE
+    from legroom.backends.tensorflow.stepgraph import trace_step
+    from legroom.backends.tensorflow.walk import walk_step
+
+    def loss(labels, outputs):
+        one, two, three = (outputs[:, 1:] for _ in range(3))
+        return keras.ops.mean(one * keras.ops.tanh(two) * (three - labels[:, 1:]))
+
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
+    model.compile("sgd", loss)
+    step = trace_step(model, samples=TRACED_SIZE)
+    cuts = [op for op in step.graph.get_operations() if op.type == "StridedSlice"]
+    cut = {op.name for op in cuts if op.inputs[0].shape.rank == 2}
+    left = [node.name for node in walk_step(step).nodes if node.name in cut]
+    return {"cut": len(cut), "left": len(left)}
+
+
 def walked():
     """Ops whose memory or place in the order is not that of most, by the walk alone."""
     grown = [layers.Conv2DTranspose(32, 3, 2, "same", activation="relu") for _ in range(3)]
@@ -365,6 +384,11 @@ def many_kinds():
         layer.trainable = False
     model.compile("adam", model.loss)
     found["frozen"] = legroom.estimate(model, 32, source="traced").peak_bytes
+    # Its loss calls functions that are known to the graph alone, inside of a loop.
+    letters = keras.Sequential([keras.Input((24, 8)), layers.Dense(12)])
+    letters.compile("adam", keras.losses.CTC())
+    batch = (np.zeros((2, 24, 8), "float32"), np.ones((2, 5), "int32"))
+    found["letters"] = legroom.estimate(letters, 32, data=batch, source="traced").peak_bytes
     return found
 
 

@@ -68,7 +68,7 @@ def plan(model, memory, **options):
 def compare():
     """The same weights from less memory; and what is refused."""
     high = legroom.estimate(unet(), BATCH, source="traced").high_bytes
-    made = plan(unet(), int(0.85 * high))
+    made = plan(unet(), int(0.7 * high))
     plain, most, _ = train(unet())
     several = unet(steps_per_execution=2)
     ordered, least, history = train(

@@ -19,7 +19,7 @@ CHECKS = (
     "near_the_truth,trains_the_same,volumes,many_kinds,plans",
     "compiled,nothing_changes,errors,repeats,recompute,largest",
     "half_precision",
-    "walked",
+    "walked,twins",
 )
 
 
@@ -74,6 +74,11 @@ def test_an_update_that_hangs_on_its_gradients_is_counted(seen, source):
 @pytest.mark.parametrize("model", ["transposed", "logits", "pairs"])
 def test_the_walk_knows_what_differs_from_most_ops(seen, model):
     assert seen["walked"]["ratios"][model] == pytest.approx(1, abs=0.2)
+
+
+def test_of_ops_that_do_the_same_one_is_walked(seen):
+    assert seen["twins"]["cut"] == 4
+    assert seen["twins"]["left"] == 2
 
 
 @pytest.mark.parametrize("kind", ["Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"])
@@ -143,6 +148,7 @@ def test_other_methods_and_models_need_less(seen):
     # Workspaces and the masters of the weights stay as they are: measured, 85 of 99 MB.
     assert result["half"][1] < 0.9 * result["half"][0]
     assert result["frozen"] < 0.8 * methods["fit"]
+    assert result["letters"] > 32 * 24 * 12 * 4
 
 
 @pytest.mark.parametrize(

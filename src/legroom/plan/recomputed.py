@@ -65,11 +65,13 @@ class Recompute:
         if not self._leanest:
             return None
         best: Way | None = None
+        tried: list[Way] = []
         least = held_bytes(self._costs, self._leanest)
         enough, too_much = 0, self._kept
         target = max(least, self._kept - (self._whole_peak - budget))
         for _ in range(_TRIES):
             way = self._way(self._blocks(target), budget)
+            tried.append(way)
             unused = budget - (way.peak_bytes or 0)
             if way.fits:
                 best, enough = way, target
@@ -81,7 +83,7 @@ class Recompute:
             if not enough < target < too_much:
                 target = (max(enough, least) + too_much) // 2
         if best is None:
-            best = self._way(self._leanest, budget)
+            best = min([*tried, self._way(self._leanest, budget)], key=lambda x: x.peak_bytes or 0)
         return best if (best.peak_bytes or 0) <= _WORTH * self._whole_peak else None
 
     def _blocks(self, target: int) -> Sequence[tuple[int, int]]:

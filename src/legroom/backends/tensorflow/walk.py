@@ -72,7 +72,8 @@ def walk_open_graph(graph: Any, results: Sequence[Any], effects: Sequence[Any]) 
         results: The tensors that it is going to return.
         effects: The ops that have to run whether or not the results depend on them.
     """
-    walker = _Walker(graph, ())
+    # Each op is there by itself: they are given others to wait for, which keeps twins apart.
+    walker = _Walker(graph, (), optimized=False)
     return walker.graph(graph, [], results, _needed(graph, [*(x.op for x in results), *effects]))
 
 
@@ -84,9 +85,10 @@ def input_sizes(step: StepGraph) -> list[Size]:
 
 
 class _Walker:
-    def __init__(self, root: Any, repeats: Sequence[Repeat]) -> None:
+    def __init__(self, root: Any, repeats: Sequence[Repeat], optimized: bool = True) -> None:
         self._root = root
         self._repeats = repeats
+        self._optimized = optimized  # whether of twins one is left
         self._bodies: dict[tuple[str, str], Graph] = {}
         self._turns: dict[str, int] = {}
 
@@ -99,11 +101,18 @@ class _Walker:
         if not any(op.type in ("While", "StatelessWhile") for op in ops):
             ops.sort(key=_is_moved_back)
         _put_kernels_last(ops)
+        twins = _twins(ops) if self._optimized else {}
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
         count = 0
         for op in ops:
+            if op.name in twins:
+                first = twins[op.name]
+                place[op.name] = place[first.name]
+                for tensor, other in zip(op.outputs, first.outputs, strict=True):
+                    ports[tensor.ref()] = ports[other.ref()]
+                continue
             place[op.name] = count
             for port, tensor in enumerate(op.outputs):
                 split = op.type == "IdentityN"
@@ -112,6 +121,8 @@ class _Walker:
         nodes: list[Node] = []
         known = _known(ops)
         for op in ops:
+            if op.name in twins:
+                continue
             if op.name in known:
                 nodes.append(Node(op.name, "none", [], [], [None] * len(op.outputs), cheap=True))
                 continue
@@ -133,7 +144,7 @@ class _Walker:
             [
                 SpelledOut(
                     place[each.stand_in.name],
-                    [place[op.name] for op in each.ops if _is_part(op, place)],
+                    [place[op.name] for op in each.ops if _is_part(op, place, twins)],
                     {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
                     (axes_of(each.shapes[0]), axes_of(each.shapes[1])),
                 )
@@ -166,8 +177,9 @@ class _Walker:
             node.effect = "merge"
         elif kind in PASS_ON:
             node.effect = "alias"
-        elif kind == "Mul" and any(_is_one(tensor) for tensor in op.inputs):
-            # TensorFlow's optimizer leaves it out, as in the swish of activations.
+        elif kind in ("Mul", "Pow") and any(map(_is_one, op.inputs[kind == "Pow" :])):
+            # TensorFlow's optimizer leaves it out, as in the swish of activations, and in the
+            # gradient of a square.
             node.effect, node.cheap = "alias", True
             node.inputs = [e for e, t in zip(inputs, op.inputs, strict=True) if not _is_one(t)]
         elif kind in REUSE:
@@ -206,9 +218,11 @@ class _Walker:
             definition = op.graph._get_function(name) or self._root._get_function(name)
             inner = getattr(definition, "graph", None)
             if inner is None:
-                inner = function_def_to_graph.function_def_to_graph(
-                    getattr(definition, "cached_definition", definition), shapes
-                )
+                with op.graph.as_default():  # which knows the functions that it calls
+                    inner = function_def_to_graph.function_def_to_graph(
+                        getattr(definition, "cached_definition", definition),
+                        input_shapes=shapes, include_library_functions=True,
+                    )  # fmt: skip
             self._bodies[key] = self.graph(inner, list(inner.inputs))
         return self._bodies[key]
 
@@ -246,6 +260,30 @@ def _is_moved_back(op: Any) -> bool:
         "Placeholder",
         "Const",
     }
+
+
+def _twins(ops: Sequence[Any]) -> dict[str, Any]:
+    """The ops that do what another has done already, each with that one.
+
+    TensorFlow's optimizer leaves one of them. Constants and single numbers take nothing, and are
+    left as they are: those of updates are also made where one update stands for many.
+    """
+    found: dict[str, Any] = {}
+    first: dict[tuple[Any, ...], Any] = {}
+    same: dict[str, str] = {}  # the names of ops that do the same, constants included
+    for op in ops:
+        if not (op.inputs or op.type == "Const") or op.control_inputs or op.op_def.is_stateful:
+            continue
+        inputs = [(same.get(x.op.name, x.op.name), x.value_index) for x in op.inputs]
+        attributes = op.node_def.attr
+        key = (op.type, *inputs, *(attributes[k].SerializeToString() for k in sorted(attributes)))
+        twin = first.setdefault(key, op)
+        if twin is op:
+            continue
+        same[op.name] = twin.name
+        if op.type != "Const" and any(x.shape.rank != 0 for x in op.outputs):
+            found[op.name] = twin
+    return found
 
 
 def _put_kernels_last(ops: list[Any]) -> None:
@@ -311,16 +349,27 @@ def _known(ops: Sequence[Any]) -> set[str]:
     return known
 
 
-def _is_part(op: Any, place: Mapping[str, int]) -> bool:
-    """Whether an op of an update is repeated with it: all but what it is given."""
-    return op.name in place and op.type != "Placeholder"
+def _is_part(op: Any, place: Mapping[str, int], twins: Mapping[str, Any]) -> bool:
+    """Whether an op of an update is repeated with it: all but what it is given, and twins."""
+    return op.name in place and op.type != "Placeholder" and op.name not in twins
 
 
 def _is_one(tensor: Any) -> bool:
     """Whether a tensor is the number one."""
-    if tensor.op.type != "Const" or tensor.shape.rank != 0:
-        return False
-    return bool(tf.get_static_value(tensor) == 1)
+    return _number(tensor) == 1
+
+
+def _number(tensor: Any) -> float | None:
+    """The number that a tensor is, if it is a constant, or a difference of two."""
+    if tensor.shape.rank != 0:
+        return None
+    if tensor.op.type == "Sub":
+        one, other = map(_number, tensor.op.inputs)
+        return None if one is None or other is None else one - other
+    if tensor.op.type != "Const":
+        return None
+    value = tf.get_static_value(tensor)
+    return float(value) if value.dtype.kind in "fiu" else None
 
 
 def _size(tensor: Any) -> Size | None:
