@@ -56,6 +56,16 @@ def _to_filter(op: Any) -> float:
     return _entries(op.inputs[2]) * _patch(op, op.outputs[0])
 
 
+def _flat_to_filter(op: Any) -> float:
+    """A product, for which the patches at all places are laid out first.
+
+    By itself it takes a third of the time that laying them out is given here; beside another op,
+    which is when times count, it was seen to be overtaken more often than that.
+    """
+    places = math.prod(_lengths(op.inputs[2])[:-1])
+    return 0.18 * _to_filter(op) + 36 * places * _patch(op, op.outputs[0])
+
+
 def _patch(op: Any, kernel: Any) -> float:
     """What an entry of the result is made of."""
     return math.prod(_lengths(kernel)[: -2 if "Depthwise" in op.type else -1])
@@ -77,7 +87,7 @@ _KINDS: dict[str, tuple[Callable[[Any], float], float]] = {
     "Conv2DBackpropInput": (_to_input, 0.3),
     "Conv3DBackpropInputV2": (_to_input, 0.3),
     "DepthwiseConv2dNativeBackpropInput": (_to_input, 0.3),
-    "Conv2DBackpropFilter": (_to_filter, 0.75),
+    "Conv2DBackpropFilter": (_flat_to_filter, 1.0),
     "Conv3DBackpropFilterV2": (_to_filter, 0.75),
     "DepthwiseConv2dNativeBackpropFilter": (_to_filter, 0.75),
     "MaxPoolGrad": (_made, 40.0),
