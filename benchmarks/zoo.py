@@ -10,10 +10,12 @@ import keras
 import tensorflow as tf
 from keras import layers
 from zoo_aside import conv_lstm, graph_attention, unet_of_volumes
+from zoo_later import detector, focal, language, points, segmenter, windows, xception_unet
 
 __all__ = ["ZOO", "Entry", "compiled", "one_batch"]
 
 SPARSE = "sparse_categorical_crossentropy"
+FROM_LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,6 +318,12 @@ ZOO = {
     "unet_of_volumes": Entry(unet_of_volumes),
     "conv_lstm": Entry(conv_lstm, "mse", metrics=()),
     "graph_attention": Entry(graph_attention),
+    "points": Entry(points),
+    "language": Entry(language, FROM_LOGITS, metrics=()),
+    "detector": Entry(detector, focal, metrics=()),
+    "segmenter": Entry(segmenter, FROM_LOGITS),
+    "windows": Entry(windows, FROM_LOGITS),
+    "xception_unet": Entry(xception_unet),
 }
 
 

@@ -31,6 +31,10 @@ BUILT_WITH = {
     "video": (8, 24),
     "bilstm": (48, 160),
     "seq2seq": (24, 96),
+    # Written down later, and far off: looked into at once.
+    "points": (16, 48),
+    "language": (16, 48),
+    "detector": (8, 24),
 }
 SET_ASIDE = {
     "vit": (16, 64),
@@ -50,5 +54,9 @@ SET_ASIDE = {
     "unet_of_volumes": (2, 8),
     "conv_lstm": (8, 32),
     "graph_attention": (16, 64),
+    # Written down with points, language and detector, and left alone.
+    "segmenter": (4, 16),
+    "windows": (8, 32),
+    "xception_unet": (4, 12),
 }
 NAMES = {**BUILT_WITH, **SET_ASIDE}
