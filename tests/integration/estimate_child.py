@@ -221,7 +221,7 @@ class AllWithAll(keras.layers.Layer):
 
 def twins():
     """How many ops are left of a loss that cuts the same part out of the outputs three times."""
-    from legroom.backends.tensorflow.axes import TRACED_SIZE
+    from legroom.backends.tensorflow.axes import TRACED_SIZE, lengths_at
     from legroom.backends.tensorflow.stepgraph import trace_step
     from legroom.backends.tensorflow.walk import walk_step
 
@@ -232,6 +232,7 @@ def twins():
     model = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
     model.compile("sgd", loss)
     step = trace_step(model, samples=TRACED_SIZE)
+    assert lengths_at([TRACED_SIZE**2, 3, 2 * TRACED_SIZE], 5) == [25, 3, 10]
     cuts = [op for op in step.graph.get_operations() if op.type == "StridedSlice"]
     cut = {op.name for op in cuts if op.inputs[0].shape.rank == 2}
     left = [node.name for node in walk_step(step).nodes if node.name in cut]

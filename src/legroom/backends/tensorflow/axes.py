@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from legroom.core.graphs import Axes
 
-__all__ = ["TRACED_SIZE", "axes_of"]
+__all__ = ["TRACED_SIZE", "axes_of", "lengths_at"]
 
 # The batch size to trace for: a prime that no layer is as wide as, so that an axis which it
 # divides is the batch's.
@@ -17,6 +18,14 @@ TRACED_SIZE = 1009
 def axes_of(shape: Sequence[int | None]) -> Axes:
     """A shape as a function of the batch size; an axis of open length is the batch's."""
     return _known_axes(tuple(shape))
+
+
+def lengths_at(shape: Sequence[int | None], samples: int) -> list[int]:
+    """The lengths of a shape's axes on so many samples, one for each."""
+    return [
+        round(math.prod(fixed + each * samples for fixed, each in axes_of([length])))
+        for length in shape
+    ]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from legroom.backends.tensorflow.axes import axes_of
+from legroom.backends.tensorflow.axes import lengths_at
 from legroom.core.graphs import TIMED_AT
 
 __all__ = ["work_of"]
@@ -21,8 +21,8 @@ def work_of(op: Any) -> float:
     return count(op) * each
 
 
-def _lengths(tensor: Any) -> list[float]:
-    return [fixed + each * TIMED_AT for fixed, each in axes_of(tensor.shape.as_list())]
+def _lengths(tensor: Any) -> list[int]:
+    return lengths_at(tensor.shape.as_list(), TIMED_AT)
 
 
 def _entries(tensor: Any) -> float:

@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.tensorflow.axes import axes_of
-from legroom.core.graphs import NO_SCRATCH, Axes, Scratch
+from legroom.backends.tensorflow.axes import lengths_at
+from legroom.core.graphs import NO_SCRATCH, Scratch
 
 __all__ = ["WITH_SCRATCH", "later_scratch", "scratch_bytes", "scratch_of"]
 
@@ -68,14 +68,11 @@ def scratch_of(op: Any) -> Scratch:
     shapes = [tensor.shape for tensor in (*op.inputs, op.outputs[0])]
     if any(shape.rank is None for shape in shapes):
         return NO_SCRATCH
-    *given, made = [axes_of(shape.as_list()) for shape in shapes]
     itemsize = op.outputs[0].dtype.size
 
     def at(samples: int) -> int:
-        def lengths(axes: Axes) -> list[int]:
-            return [round(fixed + each * samples) for fixed, each in axes]
-
-        return scratch_bytes(op.type, [lengths(axes) for axes in given], lengths(made), itemsize)
+        *given, made = (lengths_at(shape.as_list(), samples) for shape in shapes)
+        return scratch_bytes(op.type, given, made, itemsize)
 
     first = _first_with_scratch(at)
     if first is None:

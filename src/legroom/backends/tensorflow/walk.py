@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,9 +38,12 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
           "TensorListGetItem": "get", "TensorListReserve": "none",
           "EmptyTensorList": "none", "TensorListLength": "none",
           "TensorListElementShape": "none"}  # fmt: skip
-# What writes over its first input, and no other: losses with the gradient they make on the way.
+# What may write over its first input, and no other: a max pooling's gradient, and losses with the
+# gradient that they make on the way.
 _OVER_FIRST = {"MaxPoolGrad", "SoftmaxCrossEntropyWithLogits",
                "SparseSoftmaxCrossEntropyWithLogits"}  # fmt: skip
+# Constants of more entries than this are data: they are not compared.
+_FEW = 1000
 # The gradients of transposed convolutions, as they are made: of the kernel, of the inputs.
 _TRANSPOSED = {("Conv2DBackpropFilter", "Conv2D"), ("Conv3DBackpropFilterV2", "Conv3D")}
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
@@ -101,7 +105,8 @@ class _Walker:
         if not any(op.type in ("While", "StatelessWhile") for op in ops):
             ops.sort(key=_is_moved_back)
         _put_kernels_last(ops)
-        twins = _twins(ops) if self._optimized else {}
+        updates = {op.name: id(each.ops) for each in self._repeats for op in each.ops}
+        twins = _twins(ops, updates) if self._optimized else {}
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
@@ -177,11 +182,12 @@ class _Walker:
             node.effect = "merge"
         elif kind in PASS_ON:
             node.effect = "alias"
-        elif kind in ("Mul", "Pow") and any(map(_is_one, op.inputs[kind == "Pow" :])):
-            # TensorFlow's optimizer leaves it out, as in the swish of activations, and in the
-            # gradient of a square.
+        elif kind == "Mul" and any(map(_is_one, op.inputs)):
+            # TensorFlow's optimizer leaves it out, as in the swish of activations.
             node.effect, node.cheap = "alias", True
             node.inputs = [e for e, t in zip(inputs, op.inputs, strict=True) if not _is_one(t)]
+        elif kind == "Pow" and _is_one(op.inputs[1]):
+            node.effect, node.cheap, node.inputs = "alias", True, inputs[:1]  # a square's gradient
         elif kind in REUSE:
             node.effect = "reuse"
         elif kind in _CALLS:
@@ -219,10 +225,7 @@ class _Walker:
             inner = getattr(definition, "graph", None)
             if inner is None:
                 with op.graph.as_default():  # which knows the functions that it calls
-                    inner = function_def_to_graph.function_def_to_graph(
-                        getattr(definition, "cached_definition", definition),
-                        input_shapes=shapes, include_library_functions=True,
-                    )  # fmt: skip
+                    inner = _imported(getattr(definition, "cached_definition", definition), shapes)
             self._bodies[key] = self.graph(inner, list(inner.inputs))
         return self._bodies[key]
 
@@ -262,21 +265,39 @@ def _is_moved_back(op: Any) -> bool:
     }
 
 
-def _twins(ops: Sequence[Any]) -> dict[str, Any]:
+def _imported(definition: Any, shapes: Sequence[Any]) -> Any:
+    """A function as a graph, with its functions; of open shapes where those given do not go."""
+    make = functools.partial(
+        function_def_to_graph.function_def_to_graph, definition, include_library_functions=True
+    )
+    try:
+        return make(input_shapes=shapes)
+    except ValueError:  # what grows from turn to turn, as of a list that begins with nothing
+        return make()
+
+
+def _twins(ops: Sequence[Any], updates: Mapping[str, int]) -> dict[str, Any]:
     """The ops that do what another has done already, each with that one.
 
-    TensorFlow's optimizer leaves one of them. Constants and single numbers take nothing, and are
-    left as they are: those of updates are also made where one update stands for many.
+    TensorFlow's optimizer leaves one of them. Constants, single numbers and lists are left as they
+    are.
+
+    Args:
+        ops: The ops of a graph.
+        updates: Of ops that are part of an update that stands for others, which one: the others
+            have ops of their own, so nothing outside is a twin of its.
     """
     found: dict[str, Any] = {}
     first: dict[tuple[Any, ...], Any] = {}
     same: dict[str, str] = {}  # the names of ops that do the same, constants included
     for op in ops:
-        if not (op.inputs or op.type == "Const") or op.control_inputs or op.op_def.is_stateful:
+        number = op.type == "Const" and (op.outputs[0].shape.num_elements() or 0) <= _FEW
+        if not (op.inputs or number) or op.control_inputs or op.op_def.is_stateful:
             continue
         inputs = [(same.get(x.op.name, x.op.name), x.value_index) for x in op.inputs]
         attributes = op.node_def.attr
-        key = (op.type, *inputs, *(attributes[k].SerializeToString() for k in sorted(attributes)))
+        what = [(k, attributes[k].SerializeToString()) for k in sorted(attributes)]
+        key = (updates.get(op.name) if op.inputs else None, op.type, *inputs, *what)
         twin = first.setdefault(key, op)
         if twin is op:
             continue
@@ -368,8 +389,8 @@ def _number(tensor: Any) -> float | None:
         return None if one is None or other is None else one - other
     if tensor.op.type != "Const":
         return None
-    value = tf.get_static_value(tensor)
-    return float(value) if value.dtype.kind in "fiu" else None
+    counts = tensor.dtype.is_floating or tensor.dtype.is_integer
+    return float(tf.get_static_value(tensor)) if counts else None
 
 
 def _size(tensor: Any) -> Size | None:
