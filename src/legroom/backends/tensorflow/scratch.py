@@ -68,10 +68,11 @@ def scratch_of(op: Any) -> Scratch:
     shapes = [tensor.shape for tensor in (*op.inputs, op.outputs[0])]
     if any(shape.rank is None for shape in shapes):
         return NO_SCRATCH
+    known = [shape.as_list() for shape in shapes]
     itemsize = op.outputs[0].dtype.size
 
     def at(samples: int) -> int:
-        *given, made = (lengths_at(shape.as_list(), samples) for shape in shapes)
+        *given, made = (lengths_at(shape, samples) for shape in known)
         return scratch_bytes(op.type, given, made, itemsize)
 
     first = _first_with_scratch(at)
