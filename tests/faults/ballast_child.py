@@ -135,7 +135,7 @@ def build(kind: str, optimizer: str, mode: str):
         OPTIMIZERS[optimizer](),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
-        run_eagerly=mode == "eager",
+        run_eagerly=mode.startswith("eager"),
     )
     return model
 
@@ -182,7 +182,7 @@ def main(kind: str, optimizer: str, mode: str, slice_size: int, levels: list[flo
     slice_ = slice_size or None
     reference = build(kind, optimizer, mode)
     steps = len(levels) + SOUND
-    plain = Step(Traits(reference.train_step, eager=mode == "eager"), model=reference)
+    plain = Step(Traits(reference.train_step, eager=mode.startswith("eager")), model=reference)
     expected = []
     for data in batches(reference, steps):
         plain.run(data, slice_)
@@ -191,7 +191,9 @@ def main(kind: str, optimizer: str, mode: str, slice_size: int, levels: list[flo
     gc.collect()
 
     model = build(kind, optimizer, mode)
-    step = Step(Traits(model.train_step, eager=mode == "eager"), model=model)
+    step = Step(Traits(model.train_step, eager=mode.startswith("eager")), model=model)
+    if mode.endswith("lean"):
+        step.go_lean()
     source = list(batches(model, steps))
     usual = 0
     for number in range(SOUND):

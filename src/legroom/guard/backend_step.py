@@ -61,6 +61,20 @@ class BackendStep(Protocol):
         """Have the ops of whole batches wait for each other from now on."""
         ...
 
+    @property
+    def lean_saves(self) -> int:
+        """The bytes that going lean would save on whole batches, about; 0 where it can't."""
+        ...
+
+    @property
+    def unborn_bytes(self) -> int:
+        """State that the first update will create, which is not in use yet."""
+        ...
+
+    def go_lean(self, lean: bool = True) -> None:
+        """Keep what a failed step needs in the host's memory from now on, or no longer."""
+        ...
+
     def is_oom(self, error: BaseException) -> bool:
         """Whether an error means that memory ran out."""
         ...

@@ -42,6 +42,8 @@ _USABLE_OF_THE_HOST = 0.7
 # near the best already.
 _USABLE_PAST_PLAN = 0.9
 _USABLE_IN_ONE_PIECE = 0.5
+# The share of a budget that must be won for another try to be worth ten seconds.
+_WORTH_LEAN = 0.01
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -65,6 +67,8 @@ class GuardedStep:
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
         self._ordered = False
+        self._lean = False
+        self._too_much_lean: set[int] = set()
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
         self._measured: dict[int, int] = {}
@@ -134,6 +138,8 @@ class GuardedStep:
         self._largest = max(self._largest, samples)
         if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
             self.report()
+            if self._lean:
+                self._leave_lean_with_room(samples)
 
     def _run_slowly(self, data: Any, samples: int | None) -> Any:
         """Run a batch whose slice size is still being looked for, or is not the whole batch."""
@@ -158,6 +164,7 @@ class GuardedStep:
                 in_use = self._step.pool.in_use_bytes()  # tracing creates what the optimizer keeps
                 free = self._free(in_use)
             size = self._choose(data, samples, free)
+            lean = self._lean and size >= samples
             measures = self._measured.get(size, 0) < 2 and in_use is not None
             if measures:
                 self._peak = max(self._peak, self._step.pool.peak_bytes() or 0)
@@ -180,8 +187,9 @@ class GuardedStep:
                     self._tell.measured(samples, size, in_use, need, predicted)
                     if predicted is not None and self._tell.subject == "batch":
                         self._predicted = (in_use or 0) + predicted
-                self._search.succeeded(size, free, need, stayed)
-                if size >= samples and self._search.settled(samples, size):
+                if not lean:
+                    self._search.succeeded(size, free, need, stayed)
+                if lean or (size >= samples and self._search.settled(samples, size)):
                     self._whole_fits.add(samples)
                 self._count(samples)
                 return outputs
@@ -207,7 +215,10 @@ class GuardedStep:
 
     def _choose(self, data: Any, samples: int, free: int | None) -> int:
         """The slice size for this batch; says so when it changes."""
-        size = self._search.propose(samples, free)
+        size = samples if self._lean else self._search.propose(samples, free)
+        if not self._lean and self._needs_lean(samples, size, free):
+            self._go_lean(samples)
+            size = samples
         if size < samples and not self._may_slice(data):
             if free is not None and self._needs is not None and self._needs(samples) > free:
                 self._recompute(data, samples, self._needs(samples) - free)
@@ -228,7 +239,7 @@ class GuardedStep:
 
     def _expected(self, samples: int, size: int) -> int | None:
         """What was predicted for what has just run; None where that was another step."""
-        if self._needs is None or (self._ordered and size >= samples):
+        if self._needs is None or ((self._ordered or self._lean) and size >= samples):
             return None
         return self._needs(size)
 
@@ -293,6 +304,43 @@ class GuardedStep:
         self._tell.recompute(samples, samples, blocks, "recompute")
         return True
 
+    def _needs_lean(self, samples: int, size: int, free: int | None) -> bool:
+        """Whether a batch is to run with its old state in the host's memory.
+
+        Where there is no room for all the gradients, or where that saves more than slices would.
+        """
+        if samples in self._too_much_lean or self._options.slice_size is not None:
+            return False
+        saves = self._step.lean_saves
+        if free is not None and saves and saves + self._step.unborn_bytes > free:
+            return True
+        return size < samples and self._lean_pays(samples)
+
+    def _lean_pays(self, samples: int) -> bool:
+        """Whether keeping the old state in the host's memory saves more than slices would."""
+        if self._needs is None or samples in self._too_much_lean:
+            return False
+        return self._step.lean_saves > self._needs(samples) - self._needs(1)
+
+    def _go_lean(self, samples: int, text: str | None = None) -> None:
+        """Run whole batches as the framework would, with their old state in the host's memory."""
+        self._step.go_lean()
+        self._lean = True
+        self._current[samples] = samples
+        if text is None:
+            text = wording.lean(self._tell.subject, samples)
+        self._tell.plan(samples, samples, "lean", text)
+
+    def _leave_lean(self) -> None:
+        self._step.go_lean(False)
+        self._lean = False
+        self._whole_fits.clear()
+
+    def _leave_lean_with_room(self, samples: int) -> None:
+        free = self._free(self._step.pool.in_use_bytes())
+        if self._search.propose(samples, free) >= samples:
+            self._leave_lean()
+
     def _may_slice(self, data: Any) -> bool:
         """Whether slicing is possible and allowed; says once what it changes."""
         rules = self._step.rules(data)
@@ -321,7 +369,11 @@ class GuardedStep:
         place, needed = failure
         self._step.recover()
         seconds = time.monotonic() - began
-        self._search.failed(size, free)
+        if self._lean and size >= samples:
+            self._too_much_lean.add(samples)
+            self._leave_lean()
+        else:
+            self._search.failed(size, free)
         in_use = self._step.pool.in_use_bytes()
         event = {
             "place": place,
@@ -333,7 +385,16 @@ class GuardedStep:
         if self._options.slice_size is not None:
             emit("oom", wording.ran_out(place, needed), **event)
             raise self._does_not_fit(data, size, in_use)
-        if size <= 1:
+        lean_left = samples not in self._too_much_lean and self._step.lean_saves > _WORTH_LEAN * (
+            self._tell.budget_bytes or 0
+        )
+        smallest = size <= 1 or self._search.exhausted(free)
+        if (size >= samples and self._lean_pays(samples)) or (smallest and lean_left):
+            text = wording.repeated_lean(self._tell.subject, place, needed, samples)
+            emit("oom", text, **event)
+            self._go_lean(samples, "")
+            return
+        if smallest:
             emit("oom", wording.ran_out(place, needed), **event)
             raise self._does_not_fit(data, 1, in_use)
         if self._step.broken_by_oom:
@@ -344,6 +405,11 @@ class GuardedStep:
             if self._recompute(data, samples, None):
                 text = wording.repeated_leaner(self._tell.subject, place, needed, samples)
                 emit("oom", text, **event)
+                return
+            if lean_left:
+                text = wording.repeated_lean(self._tell.subject, place, needed, samples)
+                emit("oom", text, **event)
+                self._go_lean(samples, "")
                 return
             emit("oom", wording.ran_out(place, needed), **event)
             reason = rules.refusal or wording.coupling(rules.coupled)

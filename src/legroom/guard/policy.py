@@ -140,6 +140,10 @@ class SliceSearch:
         """Whether whole batches of this size are known to fit."""
         return size >= samples and samples in self._fitted and not self._failed
 
+    def exhausted(self, free: int | None) -> bool:
+        """Whether slices of one sample failed, with at least this much memory free."""
+        return self._barred(free) == 1
+
     def failures(self) -> int:
         """How many sizes failed so far."""
         return len({size for size, _ in self._failed})

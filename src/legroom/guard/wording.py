@@ -17,6 +17,7 @@ __all__ = [
     "exact_refuses",
     "grown",
     "in_order",
+    "lean",
     "other_data",
     "plan_for_others",
     "plan_too_large",
@@ -25,6 +26,7 @@ __all__ = [
     "ran_out",
     "recomputing",
     "repeated",
+    "repeated_lean",
     "repeated_leaner",
     "replayed",
     "resumed",
@@ -148,6 +150,22 @@ def repeated_leaner(subject: str, place: str | None, needed: int | None, samples
     """After a failure that is answered by recomputing."""
     where = ran_out(place, needed)
     return f"{where}: {subject} {samples} is repeated with less kept for gradients, nothing lost"
+
+
+def lean(subject: str, samples: int) -> str:
+    """The line when the old state is kept in the host's memory before anything ran."""
+    return (
+        f"{subject} {samples} runs whole, with a copy of the weights in main memory during each "
+        "step (slower): the device has no room to keep all gradients beside them"
+    )
+
+
+def repeated_lean(subject: str, place: str | None, needed: int | None, samples: int) -> str:
+    """After a failure that is answered by keeping the old state in the host's memory."""
+    return (
+        f"{ran_out(place, needed)}: {subject} {samples} is repeated with a copy of the weights in "
+        "main memory (slower), nothing lost"
+    )
 
 
 def whole_because(subject: str, reason: str) -> str:

@@ -65,6 +65,7 @@ class Step:
         return op
 
     compiled = broken_by_oom = False
+    lean_saves = unborn_bytes = 0
 
     def layer_costs(self, data):
         return [], False  # no model whose layers could be recomputed

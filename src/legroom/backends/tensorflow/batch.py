@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-__all__ = ["Slices", "as_tensors", "batch_size", "concatenate", "leading", "pick", "slice_batch"]
+__all__ = ["Slices", "as_tensors", "batch_size", "concatenate", "leading", "pick",
+           "signature", "slice_batch"]  # fmt: skip
 
 
 def as_tensors(data: Any) -> Any:
@@ -17,6 +18,17 @@ def as_tensors(data: Any) -> Any:
     return tree.map_structure(
         lambda leaf: tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, data
     )
+
+
+def signature(data: Any) -> tuple[Any, ...]:
+    """What a step is traced for: the shapes and types of a batch, and the other objects in it."""
+    return tuple(_kind(leaf) for leaf in tree.flatten(data))
+
+
+def _kind(leaf: Any) -> Any:
+    if isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor, np.ndarray)):
+        return type(leaf), leaf.dtype, tuple(leaf.shape)
+    return (type(leaf), leaf) if isinstance(leaf, (int, float, str, type(None))) else id(leaf)
 
 
 def leading(leaf: Any) -> int | None:

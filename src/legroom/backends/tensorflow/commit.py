@@ -2,39 +2,44 @@
 
 Keras's `apply` needs scratch memory and moves a variable's slots before the variable itself: out
 of memory in the middle leaves a model that no training would give. Here the update goes in units
-of a few variables. Within a unit all new values are computed first and written after, and writing
-needs no memory; units follow each other, so the scratch is that of one unit; and a counter tells
-how many are done. The largest unit goes first: where it fits, the others do. So a commit fails at
-its very start, with nothing written, or (someone else took memory meanwhile) at a known place
-from which it is finished unit by unit.
+of a few variables, one call after the other, and the gradients of a unit are free when it is done.
+Within a unit all new values are computed first and written after (see `overlay`); a counter tells
+how many units are done. The largest unit goes first: where it fits, the others do. So an update
+fails at its very start, with nothing written, or (someone else took memory meanwhile, the user
+interrupts) at a known place, with the gradients still there from which it is finished.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import gc
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras import StatelessScope, ops
+from keras import ops
 from keras.src.backend import Variable
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer, global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
 from legroom.backends.tensorflow.collect import Applied, inner_variable
+from legroom.backends.tensorflow.overlay import Overlay
 from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
-from legroom.backends.tensorflow.shadow import shadowed
+from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.writes import logging_writes
 
-__all__ = ["Committer", "adds_rows_up", "state_bytes", "works_in_units"]
+__all__ = ["Committer", "adds_rows_up", "works_in_units"]
 
 # Variables are joined to units up to this size, or up to the largest variable where that is more:
 # a unit for every bias would only add overhead.
 _SMALL_UNIT = 4 * 2**20
+# Temporary tensors of a unit's size while it is written, beside the new values.
+_TEMPORARY = 1
 
 # What `apply` is made of. An optimizer that overrides one of these does something between the
 # variables that units would not do.
@@ -68,9 +73,17 @@ def adds_rows_up(optimizer: Any) -> tuple[str, ...] | None:
     return None if optimizer.loss_scale_factor else taken_of_rows(optimizer)
 
 
-def state_bytes(optimizer: Any, variables: Sequence[Any]) -> int:
-    """The bytes of the variables and of the optimizer's own state."""
-    return sum(_bytes(variable) for variable in [*variables, *optimizer.variables])
+@dataclasses.dataclass(frozen=True)
+class _Update:
+    """The functions that write one update.
+
+    Attributes:
+        units: The variables of each unit, and what writes it.
+        share: Computes what the units need to know of all gradients together, if they do.
+    """
+
+    units: list[tuple[list[int], Any]]
+    share: Any
 
 
 class Committer:
@@ -79,19 +92,30 @@ class Committer:
     Args:
         optimizer: The optimizer, built.
         variables: The Keras variables, in the order in which gradients will come.
+        traits: How the step is traced; an eager step's update runs eagerly too.
         sums: By the variable's place, sparse gradients that come as sums of rows: there is no
             gradient for these in what is committed.
     """
 
     def __init__(
-        self, optimizer: Any, variables: Sequence[Any], sums: Mapping[int, RowSums] | None = None
+        self,
+        optimizer: Any,
+        variables: Sequence[Any],
+        traits: Traits,
+        sums: Mapping[int, RowSums] | None = None,
     ) -> None:
         self._outer = optimizer
+        self._traits = traits
         self._sums = sums or {}
         self._optimizer = _inner(optimizer)
         known = {self._optimizer._var_key(v): v for v in self._optimizer._trainable_variables}
         self._variables = [known[self._optimizer._var_key(v)] for v in variables]
-        self._units = _in_units([_bytes(variable) for variable in self._variables])
+        sizes = [_bytes(variable) for variable in self._variables]
+        self._largest = max(sizes, default=0)
+        self._units = _in_units(sizes)
+        self._updates: dict[tuple[int, ...], _Update] = {}  # by the variables with a gradient
+        self._current: _Update | None = None
+        self._shared: Any = None
         self._progress = tf.Variable(0, dtype=tf.int32, trainable=False, name="legroom_progress")
 
     def is_for(self, call: Applied) -> bool:
@@ -102,21 +126,73 @@ class Committer:
         ]
 
     @property
-    def done(self) -> int:
-        """How many units of the commit that failed were written."""
-        return int(self._progress.numpy())
+    def state_bytes(self) -> int:
+        """The variables and the optimizer's own state."""
+        return sum(_bytes(v) for v in [*self._variables, *self._outer.variables])
 
-    def reset(self) -> None:
-        """Before a commit: nothing is written yet."""
-        self._progress.assign(0)
+    @property
+    def held_bytes(self) -> int:
+        """What the gradients of all variables take, and the scratch to apply them."""
+        weights = sum(_bytes(v) for v in self._variables)
+        slots = sum(_bytes(v) for v in self._optimizer.variables) / max(1, weights)
+        return weights + int((_TEMPORARY + 1 + slots) * self._largest)
 
-    def update(self, gradients: Sequence[Any]) -> None:
-        """Write the update unit by unit, in a graph or eagerly.
+    def prepare(self, gradients: Sequence[Any]) -> list[Any]:
+        """Trace the update for gradients like these.
+
+        Returns:
+            The graphs that will run, one after the other.
+        """
+        update = self._begin(gradients)
+        graphs, shared = [], None
+        if update.share is not None:
+            traced = update.share.get_concrete_function(gradients)
+            shared = traced.structured_outputs
+        for members, run in update.units:
+            own = [gradients[i] for i in members]
+            graphs.append(run.get_concrete_function((own, shared)).graph)
+        return graphs
+
+    def update(self, gradients: list[Any], saved: Any = None) -> None:
+        """Write the update, wholly or not at all.
 
         Args:
-            gradients: One for each variable; None where there is none.
+            gradients: One for each variable, None where there is none. The list is emptied on the
+                way: whoever keeps gradients elsewhere keeps their memory.
+            saved: What to put back (the step's other writes) if nothing is written.
         """
-        self._if_finite(gradients, lambda: self._run(gradients, 0))
+        failure: BaseException | None = None
+        try:
+            self.begin_update(gradients)
+            return
+        except BaseException as error:
+            if self._done == 0:
+                if saved is not None:
+                    saved.restore()
+                raise
+            if not oom.is_oom(error):
+                failure = error
+        # Some units are written: the update must be completed, whatever the reason is. An
+        # out-of-memory error is dropped here, past its except block, so that what its traceback
+        # holds is free.
+        gc.collect()
+        self._finish(gradients)
+        if failure is not None:
+            raise failure
+
+    def begin_update(self, gradients: list[Any]) -> None:
+        """Write the update, and stop where it fails: the caller undoes it.
+
+        Args:
+            gradients: As for `update`.
+        """
+        self._progress.assign(0)
+        self._current = update = self._begin(gradients)
+        self._shared = None if update.share is None else update.share(gradients)
+        for members, run in update.units:
+            self._run_unit(run, [gradients[i] for i in members])
+            for i in members:
+                gradients[i] = None
 
     def update_at_once(self, gradients: Sequence[Any], barrier: Any) -> list[Any]:
         """Write the update in one piece, in a graph.
@@ -131,127 +207,198 @@ class Committer:
         Returns:
             The ops after which nothing is left that could fail.
         """
+        members = [i for unit in self._members(self._present(gradients)) for i in unit]
+        given = [gradients[i] for i in members]
+        shared = self._share(gradients)
         if not self._scales:
-            return self._write_all(gradients, (barrier,))
+            return [self._write(members, given, shared, last=True, after=(barrier,))]
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
-
-        def write() -> None:
-            self._write_all(gradients, ())
-
         # A barrier outside of a branch holds the whole branch back; it can't be named inside.
-        self._if_finite(gradients, write, after=(barrier,))
+        with tf.control_dependencies([barrier]):
+            self._write_if_finite(members, given, shared, last=True)
         return [op for op in graph.get_operations()[before:] if op.type in ("If", "StatelessIf")]
+
+    @property
+    def _done(self) -> int:
+        """How many units of the update that failed were written."""
+        return int(self._progress.numpy())
 
     @property
     def _scales(self) -> bool:
         return isinstance(self._outer, LossScaleOptimizer)
 
-    def _if_finite(
-        self, gradients: Sequence[Any], write: Callable[[], None], after: Sequence[Any] = ()
-    ) -> None:
-        """Under a dynamic loss scale, a step with overflown gradients only lowers the scale."""
-        if not self._scales:
-            write()
-            return
-        with tf.control_dependencies(after):
-            ops.cond(
-                self._outer.check_finite(self._with_sums(gradients)),
-                write,
-                self._outer._stateful_handle_non_finite_grads,
-            )
-
-    def _write_all(self, gradients: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-        units, update = self._parts(gradients)
-        with _Overlay(self._optimizer) as overlay:
-            update([i for unit in units for i in unit], last=True)
-            if self._scales:
-                self._count_finite_step()
-        overlay.write(after)
-        return [overlay.ready]
-
-    def finish(self, gradients: Sequence[Any]) -> None:
-        """Complete a commit that stopped half-way, with as little memory as can be.
+    def _finish(self, gradients: list[Any]) -> None:
+        """Complete an update that stopped half-way, with as little memory as can be.
 
         The gradients wait in host memory, one unit at a time comes back to the device.
+
+        Raises:
+            OutOfMemory: If that is not possible; nobody may take the step for one that did not
+                happen.
         """
-        done = self.done
-        on_host = [_to_host(gradient) for gradient in gradients]
-        del gradients
+        assert self._current is not None
+        units = self._current.units
+        for i, gradient in enumerate(gradients):
+            gradients[i] = _to_host(gradient)
         gc.collect()
-        for number in range(done, self._count(on_host)):
-            for patience in (0.0, 1.0, 5.0, 20.0, None):
-                try:
-                    self._run(on_host, number, only=True)
-                    break
-                except tf.errors.OpError as error:
-                    if patience is None or not oom.is_oom(error):
-                        raise
-                gc.collect()
-                time.sleep(patience)
+        for number in range(self._done, len(units)):
+            members, run = units[number]
+            oom.insist(
+                functools.partial(self._run_unit, run, [gradients[i] for i in members]),
+                f"Memory ran out in the middle of an update: {number} of {len(units)} groups of "
+                "weights are updated and the others are not. Load the last checkpoint or snapshot "
+                "before you train on.",
+            )
 
-    def _count(self, gradients: Sequence[Any]) -> int:
-        return len(self._parts(gradients)[0])
+    def _run_unit(self, run: Callable[[Any], Any], gradients: list[Any]) -> None:
+        if not self._traits.eager:
+            run((gradients, self._shared))
+            return
+        # Written one by one here: an interrupt must not fall between them. Old values that are
+        # kept until then take the memory that the new ones took before they were written.
+        with logging_writes() as log:
+            try:
+                run((gradients, self._shared))
+            except BaseException:
+                log.restore()
+                raise
 
-    def _run(self, gradients: Sequence[Any], first: int, *, only: bool = False) -> None:
-        units, update = self._parts(gradients)
-        before: list[Any] = []
-        for number, unit in enumerate(units):
-            if number < first or (only and number > first):
-                continue
-            last = number == len(units) - 1
-            with tf.control_dependencies(before):
-                with _Overlay(self._optimizer) as overlay:
-                    update(unit, last=last)
-                    if last and self._scales:
-                        self._count_finite_step()
-                written = overlay.write()
-            with tf.control_dependencies(written):
-                mark = self._progress.assign(number + 1, read_value=False)
-            before = [] if mark is None else [mark]
+    def _begin(self, gradients: Sequence[Any]) -> _Update:
+        """The functions that write an update with gradients like these."""
+        present = self._present(gradients)
+        if present not in self._updates:
+            function = (lambda body: body) if self._traits.eager else self._traits.function
+            parts = self._members(present)
+            units = [
+                (
+                    members,
+                    function(
+                        functools.partial(self._unit, number, members, number == len(parts) - 1)
+                    ),
+                )
+                for number, members in enumerate(parts)
+            ]
+            shares = self._scales or self._optimizer.global_clipnorm
+            self._updates[present] = _Update(units, function(self._share) if shares else None)
+        return self._updates[present]
 
-    def _with_sums(self, gradients: Sequence[Any]) -> list[Any]:
-        return [
+    def _present(self, gradients: Sequence[Any]) -> tuple[int, ...]:
+        present = tuple(
+            i for i, gradient in enumerate(gradients) if gradient is not None or i in self._sums
+        )
+        if not present:
+            raise ValueError("No gradients provided for any variable.")
+        return present
+
+    def _members(self, present: Sequence[int]) -> list[list[int]]:
+        """The variables of each unit."""
+        units = [[i for i in unit if i in set(present)] for unit in self._units]
+        units = [unit for unit in units if unit]
+        without_gradient = [i for i in range(len(self._variables)) if i not in set(present)]
+        if self._averages() and without_gradient:
+            units.append(without_gradient)
+        return units
+
+    def _share(self, gradients: Sequence[Any]) -> dict[str, Any]:
+        """What all units need to know of all gradients together."""
+        shared: dict[str, Any] = {}
+        gradients = [
             self._sums[i].gradient() if i in self._sums else gradient
             for i, gradient in enumerate(gradients)
         ]
+        if self._scales:
+            shared["finite"] = self._outer.check_finite(gradients)
+        if self._optimizer.global_clipnorm:
+            norm = global_norm([None if g is None else self._unscaled(g) for g in gradients])
+            # Keras's own scale, as it comes out for a gradient that is the norm itself.
+            clipped = self._optimizer._clip_gradients([tf.reshape(norm, (1,))])[0][0]
+            shared["clip"] = tf.where(norm == 0, tf.ones_like(norm), clipped / norm)
+        return shared
 
-    def _parts(self, gradients: Sequence[Any]) -> tuple[list[list[int]], Callable[..., None]]:
-        """The update as a list of units, and a function that computes one of them."""
-        optimizer = self._optimizer
-        gradients = self._with_sums(gradients)
-        present = {i for i, gradient in enumerate(gradients) if gradient is not None}
-        if not present:
-            raise ValueError("No gradients provided for any variable.")
-        prepare = self._preparation(gradients)
-        averaged = self._averages()
-        units = [[i for i in unit if i in present] for unit in self._units]
-        units = [unit for unit in units if unit]
-        without_gradient = [i for i in range(len(gradients)) if i not in present]
-        if averaged and without_gradient:
-            units.append(without_gradient)
+    def _unit(self, number: int, members: list[int], last: bool, given: Any) -> None:
+        """Write one unit, in a graph or eagerly."""
+        gradients, shared = given
+        if self._scales:
+            self._write_if_finite(members, gradients, shared, number=number, last=last)
+        else:
+            self._write(members, gradients, shared, number=number, last=last)
 
-        def update(unit: list[int], *, last: bool) -> None:
+    def _write_if_finite(
+        self,
+        members: list[int],
+        gradients: Sequence[Any],
+        shared: Any,
+        *,
+        number: int | None = None,
+        last: bool,
+    ) -> None:
+        """Under a dynamic loss scale, a step with overflown gradients only lowers the scale."""
+
+        def write() -> None:
+            self._write(members, gradients, shared, number=number, last=last)
+
+        def leave() -> None:
+            if last:
+                self._outer._stateful_handle_non_finite_grads()
+            if number is not None:
+                self._progress.assign(number + 1)
+
+        ops.cond(shared["finite"], write, leave)
+
+    def _write(
+        self,
+        members: list[int],
+        gradients: Sequence[Any],
+        shared: Any,
+        *,
+        number: int | None = None,
+        last: bool,
+        after: Sequence[Any] = (),
+    ) -> Any:
+        """Write what `members` are updated to; returns the op after which nothing can fail."""
+        optimizer, averaged = self._optimizer, self._averages()
+        with Overlay(optimizer) as overlay:
             rate = optimizer.learning_rate
-            for i in unit:
-                self._update_one(i, gradients[i], prepare, rate, averaged)
+            for i, gradient in zip(members, gradients, strict=True):
+                self._update_one(i, gradient, shared, rate, averaged)
             if last:
                 optimizer._iterations.assign_add(1)
+                if self._scales:
+                    self._count_finite_step()
+        written = overlay.write(after)
+        if number is not None:
+            with tf.control_dependencies(written):
+                self._progress.assign(number + 1, read_value=False)
+        return overlay.ready
 
-        return units, update
+    def _unscaled(self, gradient: Any) -> Any:
+        if isinstance(self._outer, LossScaleOptimizer):
+            gradient = ops.divide(gradient, self._outer.dynamic_scale)
+        factor = self._optimizer.loss_scale_factor
+        return gradient if factor is None else gradient / factor
+
+    def _prepared(self, gradient: Any, shared: Any) -> Any:
+        """Unscaling and clipping, of one gradient at a time."""
+        gradient = self._unscaled(gradient)
+        if self._optimizer.global_clipnorm:
+            return gradient * shared["clip"]
+        return self._optimizer._clip_gradients([gradient])[0]
 
     def _update_one(
-        self, i: int, gradient: Any, prepare: Any, rate: Any, averaged: dict[int, Any]
+        self, i: int, gradient: Any, shared: Any, rate: Any, averaged: dict[int, Any]
     ) -> None:
         """What Keras's `apply` does for one variable, in its order."""
         optimizer, variable = self._optimizer, self._variables[i]
+        sums = self._sums.get(i)
+        if sums is not None:
+            gradient = sums.gradient()
         if gradient is not None:
             # The base class's decay goes through the Keras variable, which the overlay sees;
             # TensorFlow's own writes to the device at once.
             BaseOptimizer._apply_weight_decay(optimizer, [variable])
-            sums = self._sums.get(i)
             with contextlib.nullcontext() if sums is None else sums.shown():
-                optimizer.update_step(prepare(i, gradient), variable, rate)
+                optimizer.update_step(self._prepared(gradient, shared), variable, rate)
         average = averaged.get(i)
         if average is not None:
             moved = ops.cast(ops.not_equal(optimizer.iterations, 0), variable.dtype)
@@ -259,23 +406,6 @@ class Committer:
             average.assign(momentum * average + (1 - momentum) * variable)
         if gradient is not None and variable.constraint is not None:
             variable.assign(variable.constraint(variable))
-
-    def _preparation(self, gradients: Sequence[Any]) -> Callable[[int, Any], Any]:
-        """Unscaling and clipping, of one gradient at a time wherever that is possible."""
-        optimizer, outer = self._optimizer, self._outer
-        factor = optimizer.loss_scale_factor
-
-        def unscale(gradient: Any) -> Any:
-            if isinstance(outer, LossScaleOptimizer):
-                gradient = ops.divide(gradient, outer.dynamic_scale)
-            return gradient if factor is None else gradient / factor
-
-        if not optimizer.global_clipnorm:
-            return lambda i, gradient: optimizer._clip_gradients([unscale(gradient)])[0]
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        clipped = optimizer._clip_gradients([unscale(gradients[i]) for i in present])
-        by_index = dict(zip(present, clipped, strict=True))
-        return lambda i, gradient: by_index[i]
 
     def _averages(self) -> dict[int, Any]:
         """The moving average of each variable that has one."""
@@ -296,89 +426,6 @@ class Committer:
         scale = ops.where(full, outer.dynamic_scale * 2.0, outer.dynamic_scale)
         outer.step_counter.assign(ops.where(full, 0, outer.step_counter + 1))
         outer.dynamic_scale.assign(scale)
-
-
-class _Overlay(StatelessScope):
-    """Collects what an optimizer writes, shows it to later reads, and writes it in the end."""
-
-    def __init__(self, optimizer: Any) -> None:
-        super().__init__()
-        self._optimizer = optimizer
-        # Averages and constraints read a variable after its update.
-        self._read_on = optimizer.use_ema or any(
-            variable.constraint is not None for variable in optimizer._trainable_variables
-        )
-        self._updates: dict[int, tuple[Any, Any]] = {}
-        self._scatters: list[tuple[str, Any, Any]] = []
-        self.ready: Any = None  # when all is computed that will be written
-
-    def add_update(self, update: tuple[Any, Any]) -> None:
-        super().add_update(update)
-        variable, value = update
-        self._updates[id(variable)] = (variable, value)
-
-    def __enter__(self) -> _Overlay:
-        super().__enter__()
-        self._hooks = contextlib.ExitStack()
-        for name in ("assign", "assign_add", "assign_sub"):
-            self._hooks.enter_context(shadowed(self._optimizer, name, self._writer(name)))
-        # A variable's key must stay that of the variable, also when its new value is shown here.
-        key = self._optimizer._var_key
-        self._hooks.enter_context(
-            shadowed(
-                self._optimizer,
-                "_var_key",
-                lambda v: key(v._value if isinstance(v, Variable) else v),
-            )
-        )
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._hooks.close()
-        super().__exit__(*error)
-
-    def _writer(self, name: str) -> Callable[[Any, Any], None]:
-        def write(variable: Any, value: Any) -> None:
-            if isinstance(value, tf.IndexedSlices):
-                if name != "assign" and id(variable) not in self._updates and not self._read_on:
-                    self._scatters.append((name, variable, value))
-                    return
-                # What is read again in this unit must be there as a whole.
-                value = tf.convert_to_tensor(value)
-            current = variable.value if name != "assign" else None
-            value = tf.cast(value, variable.dtype)
-            if name == "assign_add":
-                value = current + value
-            elif name == "assign_sub":
-                value = current - value
-            variable.assign(value)
-
-        return write
-
-    def write(self, after: Sequence[Any] = ()) -> list[Any]:
-        """Write everything that was collected; nothing here needs memory.
-
-        Args:
-            after: Ops of the graph that must have run before.
-        """
-        values = [value for _, value in self._updates.values()]
-        values += [part for *_, value in self._scatters for part in (value.values, value.indices)]
-        with tf.control_dependencies([*after, *(v for v in values if isinstance(v, tf.Tensor))]):
-            self.ready = tf.no_op()  # None where it is not in a graph
-        with tf.control_dependencies([] if self.ready is None else [self.ready]):
-            written = _assign(list(self._updates.values()))
-            for name, variable, value in self._scatters:
-                scatter = getattr(variable.value, name.replace("assign", "scatter"))
-                written.append(scatter(tf.cast(value, variable.dtype)))
-        return [op for op in written if op is not None]
-
-
-def _assign(updates: list[tuple[Any, Any]]) -> list[Any]:
-    written = [
-        variable._value.assign(tf.cast(value, variable._value.dtype), read_value=False)
-        for variable, value in updates
-    ]
-    return [op for op in written if op is not None]
 
 
 def _inner(optimizer: Any) -> Any:

@@ -10,7 +10,8 @@ back (a seed that is drawn twice) is read before the step and put back after a f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,18 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import gen_resource_variable_ops
 
+from legroom.backends.tensorflow import oom
+
 __all__ = [
     "HeldWrites",
     "HostSnapshot",
     "Snapshot",
     "defer_writes",
+    "handle_bytes",
+    "put_back",
     "resource_order",
     "touches",
+    "undone_by",
     "written_handles",
 ]
 
@@ -47,20 +53,86 @@ class Snapshot:
         """Put every variable back to what it was. Needs no memory: values are shared."""
         self.restore_first(len(self._values))
 
+    def moved(self, handles: Iterable[Any]) -> bool:
+        """Whether one of these variables of the snapshot is not what it was."""
+        then = {id(handle): value for handle, value in self._values}
+        return any(
+            not np.array_equal(
+                then[id(handle)], gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))
+            )
+            for handle in handles
+        )
+
     def restore_first(self, count: int) -> None:
         """Put back the first variables of the snapshot only."""
         for handle, value in self._values[:count]:
             gen_resource_variable_ops.assign_variable_op(handle, value)
 
 
-class HostSnapshot(Snapshot):
+class HostSnapshot:
     """Values of variables, copied to the host's own memory: slower, and free on the device."""
 
-    def __init__(self, handles: Iterable[Any]) -> None:
-        self._values = [
-            (handle, np.array(gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))))
-            for handle in handles
-        ]
+    def __init__(self) -> None:
+        self._taken: list[tuple[Any, np.ndarray]] = []
+        self._buffers: dict[int, np.ndarray] = {}
+
+    def take(self, handles: Iterable[Any]) -> None:
+        """Copy what the variables hold now."""
+        self._taken = []
+        for handle in handles:
+            value = np.asarray(gen_resource_variable_ops.read_variable_op(handle, _dtype(handle)))
+            buffer = self._buffers.get(id(handle))
+            if buffer is None:
+                # Memory that was used before is quicker than new memory, by far.
+                buffer = self._buffers[id(handle)] = value.copy()
+            else:
+                np.copyto(buffer, value)
+            self._taken.append((handle, buffer))
+
+    def restore(self) -> None:
+        """Put every variable back to what it was, one by one.
+
+        Raises:
+            OutOfMemory: If there is no memory for that.
+        """
+        for handle, value in self._taken:
+            put_back(handle, value)
+        # TensorFlow may go on with these very arrays as the variables' memory.
+        self._taken, self._buffers = [], {}
+
+
+def put_back(handle: Any, value: Any) -> None:
+    """Give a variable the value it had, which may be in the host's memory.
+
+    Raises:
+        OutOfMemory: If there is no memory for that.
+    """
+    oom.insist(
+        lambda: gen_resource_variable_ops.assign_variable_op(handle, value),
+        "Memory ran out while a step that had failed was undone: some weights are as they were "
+        "before the step, others are not. Load the last checkpoint or snapshot before you train "
+        "on.",
+    )
+
+
+def undone_by(saved: Any, call: Callable[[], Any]) -> Any:
+    """Run something; whatever it raises, put back what was saved.
+
+    Args:
+        saved: Has a `restore`, which may need memory.
+        call: What to run.
+    """
+    try:
+        return call()
+    except BaseException as error:
+        if not oom.is_oom(error):
+            saved.restore()
+            raise
+        # The frames of its traceback hold the tensors of the failed step.
+        failure = error.with_traceback(None)
+    gc.collect()
+    saved.restore()
+    raise failure
 
 
 def written_handles(graph: Any, *, among: Iterable[Any] | None = None) -> list[Any]:
@@ -168,6 +240,12 @@ def _needed(
 
 def _components(value: Any) -> list[Any]:
     return [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
+
+
+def handle_bytes(handle: Any) -> int:
+    """What the variable of a handle takes."""
+    shape = tf.TensorShape(handle._handle_data.shape_and_type[0].shape)
+    return int(shape.num_elements() or 0) * int(_dtype(handle).size)
 
 
 def _dtype(handle: Any) -> Any:

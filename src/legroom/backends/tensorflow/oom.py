@@ -7,15 +7,22 @@ reading: a user's own exception that speaks of memory is the user's.
 from __future__ import annotations
 
 import dataclasses
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from legroom.core.errors import OutOfMemory
 from legroom.messages.explain import diagnose_exception
 
-__all__ = ["OomDetails", "describe", "is_oom"]
+__all__ = ["OomDetails", "describe", "insist", "is_oom"]
 
 # XLA and cuDNN report running out of memory as errors of other kinds.
 _KINDS = (tf.errors.OpError, RuntimeError, MemoryError)
+# Seconds between tries of what must not fail.
+_PATIENCE = (0.0, 1.0, 5.0, 20.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +57,31 @@ def describe(error: BaseException) -> OomDetails:
     """Read an out-of-memory error."""
     diagnosis = diagnose_exception(error)
     return OomDetails(diagnosis.requested_bytes, diagnosis.op, diagnosis.layer or diagnosis.op)
+
+
+def insist(call: Callable[[], Any], lost: str) -> Any:
+    """Run what must not fail: when memory runs out, wait for some and try again.
+
+    Args:
+        call: Has done nothing when it raises.
+        lost: What is lost if it can't be done, and what to do.
+
+    Raises:
+        OutOfMemory: If there is no memory for it in the end. No out-of-memory error as
+            `is_oom` knows them: nobody may try the step again.
+    """
+    for seconds in _PATIENCE:
+        try:
+            return call()
+        except tf.errors.OpError as error:
+            if not is_oom(error):
+                raise
+        # Past the except block, so that what the error's traceback holds is free.
+        gc.collect()
+        time.sleep(seconds)
+    try:
+        return call()
+    except tf.errors.OpError as error:
+        if not is_oom(error):
+            raise
+    raise OutOfMemory(lost)

@@ -57,6 +57,7 @@ class Step:
         self._traits = traits
         self._model = model
         self._whole = WholeStep(traits)
+        self._lean = False
         self._returns = returns
         self._rules: Rules | None = None
         if concatenates:
@@ -167,8 +168,29 @@ class Step:
         """From now on, have the ops of whole batches wait for each other."""
         self._start_anew(order)
 
+    @property
+    def lean_saves(self) -> int:
+        """The bytes that `go_lean` would save on whole batches, about; 0 where it can't."""
+        if self._lean or not self._traits.trains or not pool.has_limit():
+            return 0  # without a limit of its own, the device's memory is the host's
+        return self._whole.spare_bytes
+
+    @property
+    def unborn_bytes(self) -> int:
+        """State that the first update will create: slots that are zero take no memory yet."""
+        in_use = pool.in_use_bytes()
+        return 0 if in_use is None else max(0, self._whole.state_bytes - in_use)
+
+    def go_lean(self, lean: bool = True) -> None:
+        """From now on, keep what a failed step needs in the host's memory, or no longer.
+
+        Whole batches then take the device memory that Keras's own step takes.
+        """
+        self._lean = lean
+        self._start_anew()
+
     def _start_anew(self, order: Orderer | None = None) -> None:
-        self._whole = WholeStep(self._traits, order)
+        self._whole = WholeStep(self._traits, order, lean=self._lean)
         if self._sliced is not None:
             self._sliced.release()
             self._sliced = None

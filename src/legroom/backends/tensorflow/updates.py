@@ -13,7 +13,6 @@ from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in
 from legroom.backends.tensorflow.effects import Snapshot
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.whole import apply_gradients
 from legroom.backends.tensorflow.writes import unlogged
 
 __all__ = ["Update"]
@@ -102,8 +101,7 @@ class Update:
         if self._committer is None:
             self._apply_kept(gradients)
             return
-        update = self._committer.update if self._traits.eager else self._commit
-        apply_gradients(self._committer, update, gradients, saved)
+        self._committer.update(gradients, saved)
 
     def commit_for_now(self) -> None:
         """Apply what was added up, so that it can be taken back until the step is through.
@@ -116,8 +114,7 @@ class Update:
         if self._committer is None:
             self._commit(gradients)
             return
-        self._committer.reset()
-        (self._committer.update if self._traits.eager else self._commit)(gradients)
+        self._committer.begin_update(gradients)
 
     def keep_new(self) -> None:
         """After a commit for now: let later passes see old and new values in turn."""
@@ -169,8 +166,9 @@ class Update:
                         )
             self._sum_rows(call, slices)
             if works_in_units(call.optimizer):
-                self._committer = Committer(call.optimizer, call.variables, self._row_sums)
-                self._commit = self._traits.function(self._committer.update)
+                self._committer = Committer(
+                    call.optimizer, call.variables, self._traits, self._row_sums
+                )
             else:
                 self._commit = self._traits.function(self._original)
 

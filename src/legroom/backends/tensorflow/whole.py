@@ -1,33 +1,40 @@
 """A step on its whole batch, that happens wholly or not at all.
 
-Three ways to the same result:
+Ways to the same result, the first that can be:
+
+*compiled*: one XLA program allocates before it computes and writes after it has, so it is whole by
+itself and runs unchanged.
 
 *fused*: one function computes the gradients, holds every write back until they are finished, and
 then writes. For models whose state is small: it costs nothing over Keras's own function.
 
-*split*: one function computes the gradients, a second one applies them in units. For large
-models, where computing all new values before writing any would need too much memory.
+*split*: one function computes the gradients, others apply them in units. For large models, where
+computing all new values before writing any would need too much memory.
 
 *kept*: the step as it is, with the old values of all it writes kept until it is through. For steps
 that apply several optimizers in turn, and for optimizers that do more than update each variable.
+
+*lean*: the same with the old values in the host's memory. It takes the device memory that Keras's
+own step takes, and the time to copy: for a model whose gradients do not fit beside its state.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow import batch
 from legroom.backends.tensorflow.collect import Applied, Since, collecting
-from legroom.backends.tensorflow.commit import Committer, state_bytes, works_in_units
+from legroom.backends.tensorflow.commit import Committer, works_in_units
 from legroom.backends.tensorflow.effects import (
     HostSnapshot,
     Snapshot,
     defer_writes,
+    handle_bytes,
     touches,
+    undone_by,
     written_handles,
 )
 from legroom.backends.tensorflow.ordered import impose_order
@@ -36,7 +43,7 @@ from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.writes import logging_writes
 from legroom.core.graphs import Orderer
 
-__all__ = ["EagerStep", "GraphStep", "WholeStep", "apply_gradients"]
+__all__ = ["EagerStep", "GraphStep", "WholeStep"]
 
 # Up to this state a second copy of it costs less than a second function call does.
 _SMALL_STATE = 16 * 2**20
@@ -49,13 +56,16 @@ class WholeStep:
         traits: How it is to be traced.
         order: Says which ops wait for which; None leaves them as they come. An eager step's come
             in the order of its code.
+        lean: Keep what a failed step needs in the host's memory, and nothing on the device.
     """
 
-    def __init__(self, traits: Traits, order: Orderer | None = None) -> None:
-        self._step: Any = EagerStep(traits) if traits.eager else GraphStep(traits, order)
+    def __init__(self, traits: Traits, order: Orderer | None = None, *, lean: bool = False) -> None:
+        self._step: Any = (
+            EagerStep(traits, lean) if traits.eager else GraphStep(traits, order, lean)
+        )
 
     def __call__(self, data: Any) -> Any:
-        """Run the step. If it raises out of memory, nothing has happened."""
+        """Run the step. If it raises anything at all, nothing has happened."""
         return self._step(data)
 
     def prepare(self, data: Any) -> list[Any]:
@@ -70,6 +80,17 @@ class WholeStep:
         """The graph that was traced first, which is the step as it is for any batch."""
         return self._step.graphs()
 
+    @property
+    def spare_bytes(self) -> int:
+        """Device memory that it takes over Keras's own step, at most: a lean step takes none."""
+        return self._step.spare_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """The variables that it updates and their slots, where they are known."""
+        committer = self._step.committer
+        return 0 if committer is None else committer.state_bytes
+
 
 class _SeveralApplies(BaseException):
     """An eager step applies more than once, or goes on after it: `apply` can't wait for its end."""
@@ -78,84 +99,94 @@ class _SeveralApplies(BaseException):
 class GraphStep:
     """A traced step on whole batches."""
 
-    def __init__(self, traits: Traits, order: Orderer | None = None) -> None:
+    def __init__(self, traits: Traits, order: Orderer | None = None, lean: bool = False) -> None:
         self._traits = traits
         self._order = order
-        self._mode = "fused" if traits.trains else "kept"
-        self._function = self._traced(self._fused if traits.trains else traits.call)
+        self._host = HostSnapshot() if lean and not traits.jit_compile else None
+        if traits.jit_compile:
+            self._mode = "compiled"
+        elif lean or not traits.trains:
+            self._mode = "kept"
+        else:
+            self._mode = "fused"
+        self._function = self._traced(self._fused if self._mode == "fused" else traits.call)
         self._handles: dict[int, Any] = {}
         self._early: list[Any] = []  # what the last trace writes before it can't fail any more
-        self._on_host = False
-        self._committer: Committer | None = None
-        self._commit: Any = None
-        self._seen: dict[int | None, list[Any]] = {}
+        self._counters: list[Any] = []  # small variables that every update moves
+        self.committer: Committer | None = None
+        self._seen: dict[Any, list[Any]] = {}
+
+    @property
+    def spare_bytes(self) -> int:
+        """Device memory that it takes over Keras's own step, at most."""
+        if self._mode == "compiled" or self._host is not None:
+            return 0
+        if self._mode == "split":
+            assert self.committer is not None
+            return self.committer.held_bytes
+        if self.committer is not None:
+            return self.committer.held_bytes + self.committer.state_bytes
+        return sum(handle_bytes(handle) for handle in self._handles.values())
 
     def prepare(self, data: Any) -> list[Any]:
         """Trace the step for this batch, and what applies its gradients."""
-        size = None if self._traits.spec is not None else batch.batch_size(data)
-        if size in self._seen:
-            return self._seen[size]
+        kind = None if self._traits.spec is not None else batch.signature(data)
+        if kind in self._seen:
+            return self._seen[kind]
         arguments = () if self._traits.spec is not None else (data,)
         traced = self._function.get_concrete_function(*arguments)
         if self._mode == "unfit":
             self._keep()
             traced = self._function.get_concrete_function(*arguments)
-        if self._mode != "fused":
+        if self._mode in ("split", "kept"):
             # What is written outlives a failure that comes later: in the commit, or half-way.
             for handle in written_handles(traced.graph):
                 self._handles[id(handle)] = handle
-        self._seen[size] = [traced.graph]
+        self._seen[kind] = [traced.graph]
         if self._mode == "split":
-            gradients = traced.structured_outputs[1]
-            self._seen[size].append(self._commit.get_concrete_function(gradients).graph)
-        return self._seen[size]
+            assert self.committer is not None
+            self._seen[kind] += self.committer.prepare(traced.structured_outputs[1])
+        return self._seen[kind]
 
     def graphs(self) -> list[Any]:
         """The graph that was traced first."""
         return [graphs[0] for graphs in self._seen.values()][:1]
 
     def __call__(self, data: Any) -> Any:
-        """Run the step. If it raises out of memory, nothing has happened."""
+        """Run the step. If it raises anything at all, nothing has happened."""
         self.prepare(data)
-        saved = self._save()
-        failed = False
-        try:
-            with survivable():
-                result = self._function(data)
-        except tf.errors.OpError as error:
-            if not oom.is_oom(error):
-                raise
-            if saved is not None:
-                saved.restore()
-            if self._mode != "kept" or self._on_host or not self._traits.trains:
-                raise
-            failed = True
-        if failed:
-            # Keeping the old values may be what was too much: keep them in the host's memory.
-            del saved
-            gc.collect()
-            self._on_host = True
-            return self(data)
-        if self._mode == "split":
-            outputs, gradients = result
-            del result
-            self._apply(gradients, saved)
-            return outputs
-        return result
-
-    def _save(self) -> Any:
         self._handles.update((id(handle), handle) for handle in self._early)
+        if self._host is not None:
+            self._host.take(self._handles.values())
+            return undone_by(self._host, lambda: self._run(data))
         if not self._handles:
-            return None
-        if self._on_host:
-            return HostSnapshot(self._handles.values())
-        return Snapshot(self._handles.values())
+            return self._run(data)
+        saved = Snapshot([*self._handles.values(), *self._counters])
+        try:
+            return self._run(data)
+        except BaseException:
+            # An interrupt may come when everything is done, and before Python knows.
+            if not saved.moved(self._counters):
+                saved.restore()
+            raise
+
+    def _run(self, data: Any) -> Any:
+        with survivable():
+            result = self._function(data)
+        if self._mode != "split":
+            return result
+        outputs, gradients = result[0], list(result[1])
+        del result  # a gradient is free as soon as it is applied
+        assert self.committer is not None
+        self.committer.update(gradients)
+        return outputs
 
     def _keep(self) -> None:
         self._mode = "kept"
         self._function = self._traced(self._traits.call)
         self._handles.clear()
-        self._early = []
+        self._early, self._counters = [], []
+        self.committer = None
         self._seen.clear()
 
     def _traced(self, body: Callable[[Any], Any]) -> Any:
@@ -187,7 +218,7 @@ class GraphStep:
             len(applied) != 1
             or not works_in_units(applied[0].optimizer)
             # Another trace of the same function may apply another optimizer.
-            or (self._committer is not None and not self._committer.is_for(applied[0]))
+            or (self.committer is not None and not self.committer.is_for(applied[0]))
             # Whoever goes on with the weights after `apply` must see the new ones.
             or touches(graph, graph.get_operations()[traced:], applied[0].written())
         ):
@@ -197,32 +228,36 @@ class GraphStep:
         call = applied[0]
         gradients = [gradient for gradient in call.gradients if gradient is not None]
         writes = defer_writes(graph, gradients)
-        if self._committer is None:
+        if self.committer is None:
             with tf.init_scope():
-                self._committer = Committer(call.optimizer, call.variables)
-            if state_bytes(call.optimizer, call.variables) > _SMALL_STATE:
+                self.committer = Committer(call.optimizer, call.variables, self._traits)
+            self._counters = [
+                variable.handle for variable in call.written() if variable.shape.rank == 0
+            ]
+            if self.committer.state_bytes > _SMALL_STATE:
                 self._mode = "split"
-                self._commit = self._traits.function(self._committer.update)
         if self._mode == "split":
             writes.wait_for([writes.barrier])
         else:
-            writes.wait_for(self._committer.update_at_once(call.gradients, writes.barrier))
+            writes.wait_for(self.committer.update_at_once(call.gradients, writes.barrier))
         # The first trace, in which variables are created, is followed by another one.
         self._early = writes.early
         return (outputs, call.gradients) if self._mode == "split" else outputs
-
-    def _apply(self, gradients: Any, saved: Snapshot | None) -> None:
-        assert self._committer is not None
-        apply_gradients(self._committer, self._commit, gradients, saved)
 
 
 class EagerStep:
     """An eager step on whole batches."""
 
-    def __init__(self, traits: Traits) -> None:
+    def __init__(self, traits: Traits, lean: bool = False) -> None:
         self._traits = traits
-        self._several = False
-        self._committer: tuple[Any, Committer] | None = None
+        self._lean = lean
+        self._as_it_is = lean
+        self.committer: Committer | None = None
+
+    @property
+    def spare_bytes(self) -> int:
+        """Device memory that it takes over Keras's own step, at most, once it has run."""
+        return 0 if self._lean or self.committer is None else self.committer.held_bytes
 
     def prepare(self, data: Any) -> list[Any]:
         """Nothing to trace."""
@@ -233,24 +268,19 @@ class EagerStep:
         return []
 
     def __call__(self, data: Any) -> Any:
-        """Run the step. If it raises out of memory, nothing has happened."""
-        if not self._several:
+        """Run the step. If it raises anything at all, nothing has happened."""
+        if not self._as_it_is:
             try:
                 return self._collected(data)
             except _SeveralApplies:
-                self._several = True
-        with logging_writes() as log:
+                self._as_it_is = True
+        with logging_writes(on_host=self._lean) as log:
 
             def logged(inputs: Any) -> Any:
                 with logging_writes(log):
                     return self._traits.call(inputs)
 
-            try:
-                return self._traits.run(logged, data)
-            except Exception as error:
-                if oom.is_oom(error):
-                    log.restore()
-                raise
+            return undone_by(log, lambda: self._traits.run(logged, data))
 
     def _collected(self, data: Any) -> Any:
         applied: list[Applied] = []
@@ -272,41 +302,15 @@ class EagerStep:
                 outputs = self._traits.run(body, data)
                 if since.end():
                     raise _SeveralApplies  # it goes on with the weights, which must be the new ones
-            except BaseException as error:
+            except BaseException:
                 since.end()
-                if isinstance(error, _SeveralApplies) or oom.is_oom(error):
-                    log.restore()
+                log.restore()
                 raise
         if applied:
             call = applied.pop()
-            if self._committer is None or self._committer[0] is not call.optimizer:
-                self._committer = (call.optimizer, Committer(call.optimizer, call.variables))
-            committer = self._committer[1]
-            apply_gradients(committer, committer.update, call.gradients, log)
+            if self.committer is None or not self.committer.is_for(call):
+                self.committer = Committer(call.optimizer, call.variables, self._traits)
+            gradients = list(call.gradients)
+            del call
+            self.committer.update(gradients, log)
         return outputs
-
-
-def apply_gradients(committer: Committer, update: Any, gradients: Any, saved: Any) -> None:
-    """Commit gradients; after a failure either nothing is written or all of it is.
-
-    Args:
-        committer: The committer whose progress tells what was written.
-        update: Its `update`, or a function traced from it.
-        gradients: One for each of its variables.
-        saved: What to put back (the step's other writes) if nothing was written.
-    """
-    committer.reset()
-    try:
-        update(gradients)
-        return
-    except Exception as error:
-        if not oom.is_oom(error):
-            raise
-        if committer.done == 0:
-            if saved is not None:
-                saved.restore()
-            raise
-    # Some units are written: the update must be completed. The error is dropped here, outside of
-    # its except block, so that what its traceback holds is free.
-    gc.collect()
-    committer.finish(gradients)

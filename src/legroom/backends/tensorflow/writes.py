@@ -11,24 +11,32 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+from legroom.backends.tensorflow.effects import put_back
 
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
 
 
 class WriteLog:
-    """The old values of all variables written since the log was opened."""
+    """The old values of all variables written since the log was opened.
 
-    def __init__(self) -> None:
+    Args:
+        on_host: Copy them to the host's memory. Elsewhere they are shared until they are written.
+    """
+
+    def __init__(self, on_host: bool = False) -> None:
+        self._on_host = on_host
         self._old: dict[int, tuple[Any, Any]] = {}
 
     def note(self, variable: Any) -> None:
         """Keep a variable's value, if this is its first write."""
         if id(variable) not in self._old and tf.executing_eagerly():
             value = gen_resource_variable_ops.read_variable_op(variable.handle, variable.dtype)
-            self._old[id(variable)] = (variable, value)
+            self._old[id(variable)] = (variable, np.array(value) if self._on_host else value)
 
     @property
     def written(self) -> list[tuple[Any, Any]]:
@@ -38,17 +46,18 @@ class WriteLog:
     def restore(self) -> None:
         """Put every variable back. State born since then goes back to its first value."""
         for variable, value in self._old.values():
-            gen_resource_variable_ops.assign_variable_op(variable.handle, value)
+            put_back(variable.handle, value)
 
 
 @contextlib.contextmanager
-def logging_writes(log: WriteLog | None = None) -> Iterator[WriteLog]:
+def logging_writes(log: WriteLog | None = None, *, on_host: bool = False) -> Iterator[WriteLog]:
     """Remember, in eager execution, what every variable held before its first write.
 
     Args:
         log: Go on with this log: a distribution strategy runs a step in a thread of its own.
+        on_host: Of a new log, see `WriteLog`.
     """
-    log = log or WriteLog()
+    log = log or WriteLog(on_host)
     before, _here.log = _here.log, log
     _patch_writes()
     try:
