@@ -1,6 +1,6 @@
-"""One training of a heavy model under a cap, plain or guarded: whether it trains, its peak, its time.
+"""One training of a heavy model under a cap, plain or guarded: does it train, peak and time.
 
-A child process of heavy.py and tight.py, because a cap is set once for a process.
+A child process of run.py, because a cap is set once for a process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ parser.add_argument("--steps", type=int, default=12)
 options = parser.parse_args()
 legroom.limit(options.limit)
 
+import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from clock import StepClock  # noqa: E402
@@ -31,18 +32,24 @@ tf.config.experimental.reset_memory_stats("CPU:0")
 clock = StepClock()
 data = tf.data.Dataset.from_tensors((x, y)).repeat(options.steps)
 began = time.perf_counter()
-events: list[str] = []
+said: list[str] = []
 try:
     if options.plain:
         model.fit(data, verbose=0, callbacks=[clock])
     else:
         report = legroom.fit(model, data, verbose=0, callbacks=[clock]).legroom
-        events = [event.text for event in report.events if event.text]
+        said = [event.text for event in report.events if event.text]
 except (legroom.CannotFit, tf.errors.ResourceExhaustedError) as error:
     print(json.dumps({"fits": False, "error": str(error)[:300]}))
     raise SystemExit from None
-state = [v for v in (*model.trainable_variables, *model.optimizer.variables)]
-sizes = [int(np.prod(v.shape)) * 4 for v in model.trainable_variables]
+
+
+def nbytes(variables: list[keras.Variable]) -> int:
+    """What variables take."""
+    return sum(int(np.prod(v.shape)) * np.dtype(v.dtype).itemsize for v in variables)
+
+
+weights = model.trainable_variables
 steps = sorted(clock.steps[0][2:])
 print(
     json.dumps(
@@ -51,18 +58,11 @@ print(
             "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"],
             "step": steps[len(steps) // 2],
             "total": time.perf_counter() - began,
-            "state": sum(
-                int(np.prod(v.shape)) * v.dtype.size
-                if hasattr(v.dtype, "size")
-                else int(np.prod(v.shape)) * 4
-                for v in state
-            ),
-            "gradients": sum(sizes),
-            "largest": max(sizes),
-            "sum": float(
-                sum(np.abs(v.numpy()).sum(dtype=float) for v in model.trainable_variables)
-            ),
-            "events": events,
+            "state": nbytes([*weights, *model.optimizer.variables]),
+            "gradients": nbytes(weights),
+            "largest": max(nbytes([weight]) for weight in weights),
+            "checksum": sum(float(np.abs(w.numpy()).sum(dtype=float)) for w in weights),
+            "said": said,
         }
     )
 )

@@ -53,6 +53,87 @@ def overhead(results: dict[str, Any]) -> None:
         say_ratio(f"{name}, steps of {seen['plain_ms']:.1f} ms", seen, most)
 
 
+# Models that are heavy for their batches, with what they are trained by.
+HEAVY = [
+    *((model, optimizer) for model in ("dense4000x4", "dense2000x16")
+      for optimizer in ("sgd", "momentum", "adam", "adamw_clip")),
+    ("embedding", "adam"), ("transformer", "adam"), ("convolutional", "adam"),
+]  # fmt: skip
+ROOMY = 16 * 2**30
+
+
+def heavy(results: dict[str, Any]) -> None:
+    """Large models with small batches, whole: guarded over plain, time and peak."""
+    print("Large models with small batches (guarded / plain; time: turns taken in one process)")
+    for model, optimizer in HEAVY:
+        for jit in ([], ["--jit"]):
+            time_ = child("heavy_time.py", model, optimizer, *jit)
+            plain = child("heavy_peak.py", model, optimizer, "--plain", *jit)
+            guarded = child("heavy_peak.py", model, optimizer, *jit)
+            name = f"{model}, {optimizer}{', compiled' if jit else ''}"
+            results[f"heavy {name}"] = {"time": time_, "plain": plain, "guarded": guarded}
+            say_ratio(f"{name}: time", time_, 1.02, width=0.02)
+            most = 1.03 * plain["peak"]
+            if not jit:
+                held = guarded["state"] + guarded["gradients"] + 4 * guarded["largest"]
+                most = max(most, held)
+            peak = guarded["peak"]
+            what = f"  peak, {peak / 1e6:.0f} of {plain['peak'] / 1e6:.0f} MB"
+            say(what, f"{peak / plain['peak']:.3f}", f"<= {most / plain['peak']:.3f}", peak <= most)
+
+
+# Each in so many times plain's peak.
+TIGHT = [
+    ("dense4000x4", "adam"), ("dense4000x4", "adamw_clip"), ("dense1800x15", "sgd"),
+    ("dense2000x16", "adam"), ("embedding", "adam"), ("ResNet50:96:2", "adam"),
+    ("VGG16:64:4", "adam"),
+]  # fmt: skip
+TIGHT_ROOM = 1.05
+APPLICATIONS = [
+    "Xception", "VGG16", "VGG19", "ResNet50", "ResNet101", "ResNet152", "ResNet50V2",
+    "ResNet101V2", "ResNet152V2", "InceptionV3", "InceptionResNetV2", "MobileNet", "MobileNetV2",
+    "MobileNetV3Small", "MobileNetV3Large", "DenseNet121", "DenseNet169", "DenseNet201",
+    "NASNetMobile", "NASNetLarge", "EfficientNetB0", "EfficientNetB1", "EfficientNetB2",
+    "EfficientNetB3", "EfficientNetB4", "EfficientNetB5", "EfficientNetB6", "EfficientNetB7",
+    "EfficientNetV2B0", "EfficientNetV2B1", "EfficientNetV2B2", "EfficientNetV2B3",
+    "EfficientNetV2S", "EfficientNetV2M", "EfficientNetV2L", "ConvNeXtTiny", "ConvNeXtSmall",
+    "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtXLarge",
+]  # fmt: skip
+
+
+def tight(results: dict[str, Any]) -> None:
+    """A pool of 1.05 times plain's peak: what plain trains, legroom trains.
+
+    With --full all of keras.applications, at batches of 2 and 8; LEGROOM_BENCH_ONLY names some of
+    them (ResNet50,VGG16).
+    """
+    print(f"In {TIGHT_ROOM} times plain's peak (time: a step's, over plain's with room)")
+    cases = list(TIGHT)
+    if results["full"]:
+        only = os.environ.get("LEGROOM_BENCH_ONLY")
+        names = only.split(",") if only else APPLICATIONS
+        sides = {"InceptionV3": 96, "InceptionResNetV2": 96, "Xception": 96}
+        cases = [(f"{name}:{sides.get(name, 64)}:{batch}", "adam") for name in names
+                 for batch in (2, 8)]  # fmt: skip
+    for model, optimizer in cases:
+        plain = child("heavy_peak.py", model, optimizer, "--plain", "--steps", 8)
+        limit = -(-int(TIGHT_ROOM * plain["peak"]) // 2**20) * 2**20
+        also = child("heavy_peak.py", model, optimizer, "--plain", "--steps", 8, "--limit", limit)
+        seen = child("heavy_peak.py", model, optimizer, "--steps", 8, "--limit", limit)
+        results[f"tight {model} {optimizer}"] = {"plain": plain, "guarded": seen}
+        what = f"{model}, {optimizer}: {limit / 2**20:.0f} MiB"
+        if not seen["fits"]:
+            beside = "" if also["fits"] else "plain does not either"
+            say(what, "refused", beside, False if also["fits"] else None)
+            continue
+        same = abs(seen["checksum"] / plain["checksum"] - 1) < 1e-6
+        say(
+            what, f"{seen['step'] / plain['step']:.2f}", "same weights" if same else "DIFFERS", same
+        )
+        for text in seen["said"]:
+            print(f"      {text}")
+
+
 def importing(results: dict[str, Any]) -> None:
     """`import legroom`, beside Python's own start."""
     times = {}
@@ -218,8 +299,8 @@ def seeing(results: dict[str, Any]) -> None:
 PARTS = {
     part.__name__: part
     for part in (
-        overhead, importing, capped, added_memory, explain, accuracy, recompute, planned,
-        snapshots, watching, streams, diet, seeing,
+        overhead, heavy, tight, importing, capped, added_memory, explain, accuracy, recompute,
+        planned, snapshots, watching, streams, diet, seeing,
     )
 }  # fmt: skip
 
