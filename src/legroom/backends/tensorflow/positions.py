@@ -174,6 +174,12 @@ class _Source:
         """Have the next iterator stand at a position."""
         self._resume = position
 
+    def advance(self, position: Position) -> None:
+        """Have the iterator that is in use stand at a position."""
+        current = self.current
+        while current is not None and current.consumed < position.consumed:
+            next(current)
+
     def __iter__(self) -> Counted:
         resume, self._resume = self._resume, None
         if resume is not None:
@@ -225,6 +231,9 @@ class _Source:
 class Epochs(keras_trainer.TFEpochIterator):
     """Keras's epochs over a training's data, watched.
 
+    Of Keras's own class only what every supported version has is used: it asks
+    `_distributed_dataset` for iterators, and an epoch is a series of tuples that end in one.
+
     Attributes:
         order: The order of arrays that nobody seeded.
     """
@@ -237,8 +246,7 @@ class Epochs(keras_trainer.TFEpochIterator):
         dataset: Any = self._distributed_dataset
         if watch.lean and isinstance(dataset, tf.data.Dataset):
             dataset = dataset.with_options(_lean_options())
-        self.source = _Source(self, watch, dataset)
-        self._steps_before = 0
+        self.source = self._distributed_dataset = _Source(self, watch, dataset)
         self._done_here = 0
         self._worth_it: float | None = None  # seconds of reading that a checkpoint is worth
 
@@ -290,44 +298,56 @@ class Epochs(keras_trainer.TFEpochIterator):
 
     def goes_on(self) -> bool:
         """Whether the iterator of the last epoch is used in this one too."""
-        return self.steps_per_epoch is not None and self._current_iterator is not None
-
-    def _get_iterator(self) -> Any:
-        return self.source
-
-    def __iter__(self) -> Any:
-        self._done_here = 0
-        position = self._watch.begin(self)
-        self._epoch_iterator = self._enumerate_iterator()
-        if position is not None:
-            self._begin_at(position)
-        return self
-
-    def _begin_at(self, position: Position) -> None:
-        self._num_batches = position.num_batches
-        self.source.resume(position)
-        executions = position.step // self.steps_per_execution
-        for _ in range(executions):
-            next(self._epoch_iterator)
-        self._done_here = position.step
-        self._steps_before = position.steps_seen - executions * self.steps_per_execution
-        if executions:
-            self._steps_seen = position.steps_seen
-            self._steps_before = 0
+        # Before 3.7 there is no such attribute where the user does not count the steps.
+        return self.steps_per_epoch is not None and (
+            getattr(self, "_current_iterator", None) is not None
+        )
 
     @property
     def seeks(self) -> bool:
         """Whether the data finds its place by itself, as our stand-in for a `PyDataset` does."""
         return hasattr(getattr(self.data_adapter, "py_dataset", None), "seek")
 
-    def __next__(self) -> Any:
-        self._watch.boundary(self)
-        begin, end, iterator = next(self._epoch_iterator)
-        if self._steps_before:
-            self._steps_seen += self._steps_before
-            self._steps_before = 0
-        self._done_here = end + 1
-        return begin, end, iterator
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch, as Keras 3.7 and later ask for it."""
+        return self._watched(super().__iter__)
+
+    def enumerate_epoch(self) -> Iterator[Any]:
+        """An epoch, as Keras 3.5 and 3.6 ask for it."""
+        return self._watched(super().enumerate_epoch)
+
+    def _watched(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Keras's own epoch, with a word between any two of its executions."""
+        self._done_here = 0
+        position = self._watch.begin(self)
+        epoch = begin()
+        steps_before = 0 if position is None else self._pass_over(epoch, position)
+        while True:
+            self._watch.boundary(self)
+            try:
+                execution = next(epoch)
+            except StopIteration:
+                return
+            self._steps_seen += steps_before
+            steps_before = 0
+            self._done_here += self.steps_per_execution
+            yield execution
+
+    def _pass_over(self, epoch: Iterator[Any], position: Position) -> int:
+        """Begin at a position; returns the steps that Keras has to count as seen before."""
+        self._num_batches = position.num_batches
+        if self.goes_on():
+            self.source.advance(position)  # before 3.7 Keras keeps the one it looked at the data by
+        else:
+            self.source.resume(position)
+        executions = position.step // self.steps_per_execution
+        for _ in range(executions):
+            next(epoch)
+        self._done_here = position.step
+        if not executions:
+            return position.steps_seen
+        self._steps_seen = position.steps_seen
+        return 0
 
     @contextlib.contextmanager
     def _drawing_orders(self, drawn: int, x: Any) -> Iterator[None]:
