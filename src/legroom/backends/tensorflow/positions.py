@@ -243,10 +243,11 @@ class Epochs(keras_trainer.TFEpochIterator):
         self.order: _Order | None = None
         with self._drawing_orders(watch.order_seed, kwargs.get("x")):
             super().__init__(*args, **kwargs)
-        dataset: Any = self._distributed_dataset
+        dataset: Any = vars(self)["_distributed_dataset"]
         if watch.lean and isinstance(dataset, tf.data.Dataset):
             dataset = dataset.with_options(_lean_options())
-        self.source = self._distributed_dataset = _Source(self, watch, dataset)
+        self.source = _Source(self, watch, dataset)
+        self._distributed_dataset: Any = self.source
         self._done_here = 0
         self._worth_it: float | None = None  # seconds of reading that a checkpoint is worth
 
