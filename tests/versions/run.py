@@ -22,11 +22,13 @@ ROOT = HERE.parents[1]
 SUITES = [
     "tests/contract",
     "tests/faults/test_atomic_step.py",
+    "tests/faults/test_killed.py",
     "tests/integration/test_capped.py",
     "tests/integration/test_examples.py",
     "tests/integration/test_resume.py",
     "tests/integration/test_run_process.py",
     "tests/integration/test_scripts.py",
+    "tests/versions/test_data_ends.py",
 ]
 TOOLS = ["hypothesis", "pyarrow", "pytest", "pytest-xdist"]
 # What constraints.txt says of these holds everywhere; an old TensorFlow needs its own numpy,

@@ -20,7 +20,7 @@ import numpy as np
 
 from legroom.backends.tensorflow import state
 from legroom.backends.tensorflow.counted import Counted, Position
-from legroom.backends.tensorflow.positions import Epochs, watched
+from legroom.backends.tensorflow.positions import Epochs, shuffles_again, watched
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.errors import SnapshotError
 from legroom.core.events import emit
@@ -184,6 +184,8 @@ class KeptFit:
             return
         if getattr(x, "num_batches", None) is None:
             return  # without an end: counted like any other stream
+        if arguments.get("shuffle") and shuffles_again():
+            return  # in an order that is not the stand-in's alone
         self._sequence = KeptSequence(x, bool(arguments.get("shuffle")), lean=self._run.lean)
         arguments["x"] = self._sequence.stand_in
         arguments["shuffle"] = False

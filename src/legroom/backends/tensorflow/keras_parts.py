@@ -118,6 +118,7 @@ PARTS: dict[str, Sequence[Part]] = {
         Part("trainers.epoch_iterator", "EpochIterator.__init__",
              knows=("data_adapter", "steps_per_epoch", "steps_per_execution", "_num_batches")),
         Part("trainers.data_adapters.array_data_adapter", "ArrayDataAdapter"),
+        Part("trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter.get_tf_dataset"),
         Part("trainers.data_adapters.tf_dataset_adapter", "TFDatasetAdapter.get_tf_dataset"),
     ),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from legroom.backends.tensorflow.counted import Counted, Position, Watch
@@ -25,7 +27,7 @@ from legroom.backends.tensorflow.iterators import buffered_bytes, has_shuffle, l
 from legroom.backends.tensorflow.state import global_seed
 from legroom.backends.tensorflow.streams import find_stream, started_at
 
-__all__ = ["Epochs", "patch_epochs", "watched"]
+__all__ = ["Epochs", "patch_epochs", "shuffles_again", "watched"]
 
 _LEAN_BYTES = 2**26
 # Seconds that an iterator was used for, before a checkpoint is taken of it: without a shuffle, and
@@ -271,6 +273,11 @@ class _Order:
         """Set the order of one iterator."""
         generator = np.random.Generator(np.random.PCG64([self._seed, number]))
         self.permutation.assign(generator.permutation(self.samples))
+
+
+def shuffles_again() -> bool:
+    """Whether Keras shuffles a `PyDataset`'s batches once more, by tf.data: 3.5 does."""
+    return "shuffle" in inspect.unwrap(PyDatasetAdapter.get_tf_dataset).__code__.co_names
 
 
 def _lean_options() -> Any:

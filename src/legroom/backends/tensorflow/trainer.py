@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.careful import Careful
 from legroom.backends.tensorflow.counted import Counted
-from legroom.backends.tensorflow.data_end import DataEnd
+from legroom.backends.tensorflow.data_end import DataEnd, keras_at_the_end
 from legroom.backends.tensorflow.keras_parts import missing
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.traits import Traits
@@ -119,9 +119,10 @@ class _Function:
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if self._end is not None and isinstance(iterator, (tf.data.Iterator, Counted)):
-                    self._take_end()
-                if executed == 0:
+                forgets = False
+                if isinstance(iterator, (tf.data.Iterator, Counted)):
+                    forgets = self._take_end(executed)
+                if executed == 0 or forgets:
                     raise StopIteration from None
                 break
             outputs = run(_without_optionals(data))
@@ -129,16 +130,19 @@ class _Function:
                 self._end.count()
         return outputs
 
-    def _take_end(self) -> None:
-        assert self._end is not None
+    def _take_end(self, executed: int) -> bool:
+        """Do what Keras does where data ends; whether it forgets the steps that were executed."""
         try:
-            self._end.reached()
+            if self._end is not None:
+                self._end.reached()
+            return executed > 0 and keras_at_the_end(self._model.steps_per_execution).forgets
         except Exception as error:
             self._end = None
             say_left_out(
                 f"{self._model.name} may differ a little from plain Keras at the end of its epochs",
                 in_a_line(error),
             )
+            return False
 
     def predict(self, data: list[Any]) -> Any:
         """Run the predict step on each of the batches, and join what they give."""
