@@ -23,6 +23,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from legroom.backends.tensorflow.counted import Counted, Position, Watch
+from legroom.backends.tensorflow.data_end import keras_at_the_end
 from legroom.backends.tensorflow.iterators import buffered_bytes, has_shuffle, load_iterator
 from legroom.backends.tensorflow.state import global_seed
 from legroom.backends.tensorflow.streams import find_stream, started_at
@@ -171,7 +172,13 @@ class Epochs(keras_trainer.TFEpochIterator):
         """Whether the epoch has no further batch, as far as that is known without an end."""
         total = self.steps_per_epoch or self._num_batches
         if total:
-            return self._done_here >= total
+            left = total - self._done_here
+            # A Keras that forgets what the end cuts short has nothing to tell of an epoch that
+            # consists of that alone.
+            return left <= 0 or (
+                left < self.steps_per_execution
+                and keras_at_the_end(self.steps_per_execution).forgets
+            )
         return self._done_here > 0 and self.counted is not None and self.counted.peek() is None
 
     def goes_on(self) -> bool:
