@@ -81,6 +81,7 @@ PARTS: dict[str, Sequence[Part]] = {
                          "update_step", "learning_rate", "variables")
         ),
         Part(_OPTIMIZER, "BaseOptimizer.apply", takes=("grads", "trainable_variables")),
+        Part(_OPTIMIZER, "global_norm"),
         Part("backend.tensorflow.optimizer", "TFOptimizer.__init__",
              knows=("_distribution_strategy",)),
         Part(_SCALED, "LossScaleOptimizer.apply", takes=("grads", "trainable_variables")),
