@@ -9,12 +9,13 @@ TENSORFLOW ?= $(if $(filter Darwin,$(shell uname)),tensorflow,tensorflow-cpu)
 ARGS ?=
 READY := $(VENV)/.legroom-ready
 
-.PHONY: help test test-long lint browser format demo bench venv clean
+.PHONY: help test test-long test-versions lint browser format demo bench venv clean
 
 help:
 	@echo "make demo       the same script, plain and under legroom, in the same little memory"
 	@echo "make test       lint, types, import directions and the tests"
 	@echo "make test-long  the tests that take long"
+	@echo "make test-versions  what must hold on every TensorFlow and Keras (PAIRS=\"2.16+3.5\" for some)"
 	@echo "make bench      what legroom costs, in ratios (ARGS=\"overhead capped\" for parts, --full)"
 	@echo "make lint       lint, types and import directions only"
 	@echo "make browser    a Chromium for the tests of the report page (make test does it)"
@@ -28,6 +29,11 @@ test: lint browser
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)
+
+# An environment for each pair, in .venvs: see tests/versions.
+PAIRS ?=
+test-versions:
+	@$(PYTHON) tests/versions/run.py --pairs "$(PAIRS)" --tensorflow $(TENSORFLOW) $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -62,4 +68,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venvs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

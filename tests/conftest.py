@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Two shared cores make timing unreliable, so a slow example is no failure here.
@@ -9,3 +12,16 @@ settings.register_profile(
     "legroom", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("legroom")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the installed Keras can't do: `@pytest.mark.since_keras("3.7", "why")`."""
+    installed = importlib.metadata.version("keras")
+    for mark in item.iter_markers("since_keras"):
+        since, reason = mark.args
+        if _numbers(installed) < _numbers(since):
+            pytest.skip(f"Keras {installed} {reason}; since {since}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

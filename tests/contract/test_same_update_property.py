@@ -10,7 +10,9 @@ from keras import layers
 
 import legroom
 
-REDUCTIONS = ["sum_over_batch_size", "sum", "mean_with_sample_weight"]
+REDUCTIONS = ["sum_over_batch_size", "sum"]
+if [*map(int, keras.__version__.split(".")[:2])] >= [3, 7]:
+    REDUCTIONS.append("mean_with_sample_weight")
 
 
 @st.composite

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from legroom.core.aside import say_left_out
 from legroom.core.errors import UnsupportedModel
 from legroom.core.units import parse_size
 from legroom.guard.importing import after_import
@@ -65,12 +66,17 @@ def fit(
     registry.add(model, options)
     try:
         with kept_in(snapshots):
-            return model.fit(*args, **kwargs)
+            history = model.fit(*args, **kwargs)
     finally:
         if before is None:
             registry.remove(model)
         else:
             registry.add(model, before)
+    if not hasattr(history, "legroom"):  # trained as Keras would
+        from legroom.report.run import RunReport
+
+        history.legroom = RunReport.from_events([])
+    return history
 
 
 def guard(
@@ -185,6 +191,14 @@ def step(
     options = GuardOptions.read(memory, exact, slice_size)
 
     def decorate(inner: Any) -> Any:
+        from legroom.backends.tensorflow.keras_parts import missing
+
+        if (lacking := missing("guard")) is not None:
+            from legroom.guard.session import terminal
+
+            with terminal():
+                say_left_out("every step runs as it is, without legroom", lacking)
+            return inner
         from legroom.backends.tensorflow.functions import guarded_function
         from legroom.guard.registry import supervised
         from legroom.guard.session import SpeakingStep

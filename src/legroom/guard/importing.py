@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.errors import LegroomError
+
 __all__ = ["after_import", "install_when_imported"]
 
 
@@ -22,20 +25,26 @@ def install_when_imported(*, exact: bool = False) -> None:
     """
 
     def guard_all(module: ModuleType) -> None:
-        import legroom.guard.api as api
-
         if module.backend.backend() == "tensorflow":
-            api.install(exact=exact)
-            from legroom.backends.tensorflow.functions import guard_functions
-            from legroom.guard.options import GuardOptions
-            from legroom.guard.registry import supervised
-            from legroom.guard.session import report_at_exit
-
-            options = GuardOptions(exact=exact)
-            guard_functions(lambda step: report_at_exit(supervised(step, options)))
-            _release_between_trainings()
+            _guard_everything(exact)
 
     after_import("keras", guard_all)
+
+
+def _guard_everything(exact: bool) -> None:
+    import legroom.guard.api as api
+    from legroom.guard.registry import registry, supervised
+
+    api.install(exact=exact)
+    if not registry.guards_everything:
+        return  # this Keras can't be guarded, which was said
+    from legroom.backends.tensorflow.functions import guard_functions
+    from legroom.guard.options import GuardOptions
+    from legroom.guard.session import report_at_exit
+
+    options = GuardOptions(exact=exact)
+    guard_functions(lambda step: report_at_exit(supervised(step, options)))
+    _release_between_trainings()
 
 
 def _release_between_trainings() -> None:
@@ -49,10 +58,19 @@ def _release_between_trainings() -> None:
 
 def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
     """Call back as soon as a module is imported; at once if it is already."""
+
+    def carefully(module: ModuleType) -> None:
+        try:
+            then(module)
+        except LegroomError:
+            raise
+        except Exception as error:  # in the middle of an import of the script's own
+            say_left_out("a part of legroom is left out, and the script runs on", in_a_line(error))
+
     if name in sys.modules:
-        then(sys.modules[name])
+        carefully(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport(name, then))
+        sys.meta_path.insert(0, _AfterImport(name, carefully))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from legroom.backends.tensorflow.positions import Position
+from legroom.backends.tensorflow.counted import Position
 from legroom.data.sequence import Place, SeekingDataset
 from legroom.snapshots import attributes
 from legroom.snapshots.values import decode, encode, moved

@@ -7,6 +7,7 @@ import functools
 import weakref
 from typing import Any
 
+from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.errors import UnsupportedModel
 from legroom.core.events import emit
 from legroom.guard import wording
@@ -14,7 +15,7 @@ from legroom.guard.attempts import Attempts
 from legroom.guard.foresight import foresight
 from legroom.guard.loop import GuardedStep
 from legroom.guard.options import GuardOptions
-from legroom.guard.session import Session, report_at_exit
+from legroom.guard.session import Session, report_at_exit, terminal
 from legroom.snapshots.run import current_run
 
 __all__ = ["Registry", "registry", "supervised"]
@@ -31,19 +32,19 @@ class Registry:
 
     def add(self, model: Any, options: GuardOptions) -> None:
         """Guard a model from now on."""
-        _patch_backend()
-        self._options[model] = options
-        _start_anew(model)
+        if _patch_backend():
+            self._options[model] = options
+            _start_anew(model)
 
     def remove(self, model: Any) -> None:
         """Leave a model to Keras again."""
-        self._options.pop(model, None)
-        _start_anew(model)
+        if self._options.pop(model, None) is not None:
+            _start_anew(model)
 
     def add_everything(self, options: GuardOptions) -> None:
         """Guard every model of this process from now on."""
-        _patch_backend()
-        self._everything = options
+        if _patch_backend():
+            self._everything = options
 
     def options(self, model: Any) -> GuardOptions | None:
         """How a model is guarded; None if it is not."""
@@ -105,8 +106,8 @@ registry = Registry()
 
 
 @functools.cache
-def _patch_backend() -> None:
-    """Take our place in Keras's trainer, once for the process.
+def _patch_backend() -> bool:
+    """Take our place in Keras's trainer, once for the process; whether that is possible.
 
     Raises:
         UnsupportedModel: If Keras runs on a backend that legroom does not know yet.
@@ -119,9 +120,20 @@ def _patch_backend() -> None:
             f"legroom guards Keras on TensorFlow so far; here Keras runs on {backend!r}. "
             "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
         )
-    from legroom.backends.tensorflow.trainer import patch_trainer
+    from legroom.backends.tensorflow.keras_parts import missing
 
-    patch_trainer(registry.wants, registry.guard, registry.around)
+    lacking = missing("guard")
+    if lacking is None:
+        try:
+            from legroom.backends.tensorflow.trainer import patch_trainer
+
+            patch_trainer(registry.wants, registry.guard, registry.around)
+            return True
+        except Exception as error:
+            lacking = in_a_line(error)
+    with terminal():
+        say_left_out("every training runs as Keras would, without legroom", lacking)
+    return False
 
 
 def _start_anew(model: Any) -> None:

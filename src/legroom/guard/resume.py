@@ -19,7 +19,10 @@ import keras
 import numpy as np
 
 from legroom.backends.tensorflow import state
-from legroom.backends.tensorflow.positions import Counted, Epochs, Position, watched
+from legroom.backends.tensorflow.counted import Counted, Position
+from legroom.backends.tensorflow.positions import Epochs, shuffles_again, watched
+from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.errors import SnapshotError
 from legroom.core.events import emit
 from legroom.guard import wording
 from legroom.guard.kept_sequence import KeptSequence
@@ -72,6 +75,7 @@ class KeptFit:
         self._stopping = Stopping()
         self._kept: Content | None = None
         self._finished = False
+        self._unkept = False
         self._first_epoch: int | None = None
         self._epoch = 0
         self._epochs: Epochs | None = None
@@ -93,13 +97,21 @@ class KeptFit:
     def __call__(self) -> Any:
         """Train, or go on, or return what was."""
         # Before the data is touched: what it was when the training began is what counts.
-        self._parts = {
-            **training_fingerprint(self._model, self._arguments),
-            **({} if self._run.script_folder is None else imported_code(self._run.script_folder)),
-        }
+        try:
+            self._parts = self._fingerprint()
+        except Exception as error:
+            say_left_out(wording.not_kept(), in_a_line(error))
+            return self._fit(**self._arguments)
         self._run.training = self._training
         with held_back(self._copy_bytes()) as self._reserve:
             return self._go()
+
+    def _fingerprint(self) -> dict[str, Any]:
+        folder = self._run.script_folder
+        return {
+            **training_fingerprint(self._model, self._arguments),
+            **({} if folder is None else imported_code(folder)),
+        }
 
     def _go(self) -> Any:
         try:
@@ -172,6 +184,8 @@ class KeptFit:
             return
         if getattr(x, "num_batches", None) is None:
             return  # without an end: counted like any other stream
+        if arguments.get("shuffle") and shuffles_again():
+            return  # in an order that is not the stand-in's alone
         self._sequence = KeptSequence(x, bool(arguments.get("shuffle")), lean=self._run.lean)
         arguments["x"] = self._sequence.stand_in
         arguments["shuffle"] = False
@@ -221,6 +235,9 @@ class KeptFit:
         """Between two batches: the moment for a snapshot, and to stop if that was asked for."""
         if self._first_epoch is None or self._kept is not None:
             return
+        if self._unkept:
+            self._stopping.answer()
+            return
         self._stopping.waiting_pays = True
         step = epochs.position().step
         something_done = step > 0 or self._epoch > self._first_epoch
@@ -233,7 +250,15 @@ class KeptFit:
         if epochs.over():
             return  # Keras still has to end the epoch: the next one's start is a better moment
         if something_done:
-            self._snapshot(epochs, at_once=asked is not None)
+            try:
+                self._snapshot(epochs, at_once=asked is not None)
+            except SnapshotError:
+                raise
+            except Exception as error:
+                self._unkept = True
+                say_left_out(wording.not_kept(), in_a_line(error))
+                self._stopping.answer()
+                return
         if asked is not None:
             emit("note", wording.stopped(self._epoch + 1, step), signal=int(asked))
             self._stopping.answer()
@@ -290,7 +315,7 @@ class KeptFit:
 
     def _finish(self) -> None:
         self._report()
-        if not self._run.due_result() and self._stopping.asked is None:
+        if self._unkept or (not self._run.due_result() and self._stopping.asked is None):
             return
         epochs = self._epochs
         position = None if epochs is None else epochs.position()

@@ -9,7 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.events import Event, emit, has_listener, listening
+from legroom.guard import wording
 from legroom.guard.loop import GuardedStep
 from legroom.guard.progress import status_in_progress_bar
 from legroom.guard.sampling import sampler
@@ -79,9 +81,18 @@ class Session:
         run = current_run() if method == "fit" else None
         if run is None or run.training is not None:
             return call
-        from legroom.guard.resume import KeptFit
+        from legroom.backends.tensorflow.keras_parts import missing
 
-        return KeptFit(run, model, call, self._report)
+        lacking = missing("resume")
+        if lacking is None:
+            try:
+                from legroom.guard.resume import KeptFit
+
+                return KeptFit(run, model, call, self._report)
+            except Exception as error:
+                lacking = in_a_line(error)
+        say_left_out(wording.not_kept(), lacking)
+        return call
 
     def _status(self) -> str | None:
         return next((text for step in list(self._steps) if (text := step.status)), None)

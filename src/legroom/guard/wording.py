@@ -18,6 +18,7 @@ __all__ = [
     "grown",
     "in_order",
     "lean",
+    "not_kept",
     "other_data",
     "plan_for_others",
     "plan_too_large",
@@ -286,6 +287,11 @@ def another_training(training: int, told: Sequence[str]) -> str:
         f"training {training} is not the one that was interrupted ({'; '.join(told[:4])}): it "
         "starts from its beginning"
     )
+
+
+def not_kept() -> str:
+    """The line where a training can't be kept in snapshots."""
+    return "if the process is killed, its trainings can't be resumed and restart from their start"
 
 
 def other_data() -> str:

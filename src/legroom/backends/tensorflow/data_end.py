@@ -12,14 +12,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-__all__ = ["DataEnd", "keras_steps_without_data"]
+from legroom.backends.tensorflow.traits import leave_alone
+
+__all__ = ["AtTheEnd", "DataEnd", "keras_at_the_end"]
 
 
 class DataEnd:
@@ -42,7 +45,7 @@ class DataEnd:
         model, optimizer = self._model, self._model.optimizer
         if model.run_eagerly or model.jit_compile or not self._steps:
             return
-        if not keras_steps_without_data(model.steps_per_execution):
+        if not keras_at_the_end(model.steps_per_execution).steps_on:
             return
         # How often a layer draws in a step is not written anywhere, but was seen.
         for seed in _seeds(model):
@@ -62,9 +65,21 @@ class DataEnd:
         self._seeds = {id(seed): int(seed.numpy()[1]) for seed in _seeds(self._model)}
 
 
+class AtTheEnd(NamedTuple):
+    """What a Keras does when its data ends: versions differ.
+
+    Attributes:
+        steps_on: It takes a part of a step.
+        forgets: It returns nothing of an execution of several steps that the end cuts short.
+    """
+
+    steps_on: bool
+    forgets: bool
+
+
 @functools.cache
-def keras_steps_without_data(steps_per_execution: int = 1) -> bool:
-    """Whether this Keras takes a part of a step at the end of its data: versions differ."""
+def keras_at_the_end(steps_per_execution: int = 1) -> AtTheEnd:
+    """What this Keras does when its data ends, by letting it train so for a moment."""
     # With names and zeros of its own: drawing either would shift those of the user's next model.
     dense = keras.layers.Dense(1, kernel_initializer="zeros", name="legroom_dense")
     model = keras.Sequential([keras.Input((1,), name="legroom_input"), dense], name="legroom_model")
@@ -74,10 +89,14 @@ def keras_steps_without_data(steps_per_execution: int = 1) -> bool:
     of_unknown_length = one.filter(lambda x, y: tf.constant(True))
     iterator = iter(of_unknown_length)
     inspect.unwrap(type(model).make_train_function)(model)  # Keras's own, not the guarded one
+    if isinstance(model.train_function, Function):
+        leave_alone(model.train_function)
+    returned = 0
     with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
         for _ in range(2):
             model.train_function(iterator)
-    return int(optimizer.iterations.numpy()) == 2
+            returned += 1
+    return AtTheEnd(steps_on=int(optimizer.iterations.numpy()) == 2, forgets=returned == 0)
 
 
 def _seeds(model: Any) -> list[Any]:

@@ -23,8 +23,10 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends.tensorflow import collect
+from legroom.backends.tensorflow.careful import Careful
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.traits import Traits, is_ours
+from legroom.core.aside import in_a_line, say_left_out
 
 __all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
 
@@ -67,9 +69,18 @@ class GuardedFunction:
         if key not in self._runners:
             while len(self._runners) >= _MOST_STEPS:
                 self._runners.pop(next(iter(self._runners)))
-            runner = self._guard(Step(self._traits(), returns=self._returns))
+            step = Step(self._traits(), returns=self._returns)
+            runner = Careful(functools.partial(self._guard, step), step.plain, self._say_unguarded)
             self._runners[key] = runner, objects
         return self._runners[key][0]((self._converted(args), kwargs))
+
+    def _say_unguarded(self, error: BaseException) -> None:
+        name = getattr(self._function, "__name__", "a step")
+        say_left_out(
+            f"{name} runs as it is, without legroom, because legroom itself failed "
+            "(please report it)",
+            in_a_line(error),
+        )
 
     def _converted(self, args: Any) -> Any:
         """Arguments as a declared signature has them: arrays of other types are converted."""

@@ -13,8 +13,7 @@ import random
 from typing import Any
 
 import tensorflow as tf
-
-from legroom.backends.tensorflow.state import global_seed
+from tensorflow.python.eager import context  # no Keras: it may be half imported by now
 
 __all__ = ["seed_shuffles"]
 
@@ -26,7 +25,7 @@ def seed_shuffles(seed: int) -> None:
 
     @functools.wraps(original)
     def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if seed is None and global_seed() is None:
+        if seed is None and context.global_seed() is None:
             seed = seeds.randrange(1, 2**31)
         return original(self, buffer_size, seed, *args, **kwargs)
 

@@ -8,155 +8,33 @@ it. Both are counted here. Another process gets to the same place by asking for 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
+import inspect
 import threading
-import time
-import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from legroom.backends.tensorflow.iterators import (
-    buffered_bytes,
-    has_shuffle,
-    load_iterator,
-    save_iterator,
-)
+from legroom.backends.tensorflow.counted import Counted, Position, Watch
+from legroom.backends.tensorflow.data_end import keras_at_the_end
+from legroom.backends.tensorflow.iterators import buffered_bytes, has_shuffle, load_iterator
 from legroom.backends.tensorflow.state import global_seed
 from legroom.backends.tensorflow.streams import find_stream, started_at
 
-__all__ = ["Counted", "Epochs", "Position", "Watch", "patch_epochs", "watched"]
+__all__ = ["Epochs", "patch_epochs", "shuffles_again", "watched"]
 
 _LEAN_BYTES = 2**26
 # Seconds that an iterator was used for, before a checkpoint is taken of it: without a shuffle, and
 # with one.
 _SHORT, _LONG = 1.0, 120.0
 _MOST = 2**24  # bytes that a pipeline may hold in its buffers
-_DIGESTED = 2**20  # bytes of each tensor that a batch is known by
-
-
-@dataclasses.dataclass
-class Position:
-    """Where in its data a training is, between two batches.
-
-    Attributes:
-        step: Batches of this epoch that are done.
-        iterators: Iterators that were asked for so far.
-        consumed: Batches that were taken from the last one of them.
-        steps_seen: Keras's own count, which may run on over several epochs.
-        num_batches: The length of an epoch, where Keras knows it by now.
-        checkpoint: tf.data's own, where there is one and much would have to be passed over.
-    """
-
-    step: int
-    iterators: int
-    consumed: int
-    steps_seen: int
-    num_batches: int | None
-    checkpoint: dict[str, Any] | None = None
-
-
-class Watch(Protocol):
-    """Who wants to know about a training's way through its data."""
-
-    @property
-    def order_seed(self) -> int:
-        """What the order of arrays is drawn from, where nobody has seeded it."""
-        ...
-
-    @property
-    def lean(self) -> bool:
-        """Whether as little as possible is to be read ahead."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether it wants to be called before the first batch is trained on."""
-        ...
-
-    def begin(self, epochs: Epochs) -> Position | None:
-        """An epoch begins: where to begin in it, if not at its start."""
-        ...
-
-    def boundary(self, epochs: Epochs) -> None:
-        """Between two batches: everything is consistent now."""
-        ...
-
-    def first_batch(self, step: Any, run: Callable[[Any], Any], batches: Counted) -> None:
-        """Before the first batch is taken."""
-        ...
-
-
-class Counted:
-    """An iterator over batches that is counted, and can look one batch ahead."""
-
-    def __init__(
-        self, make: Callable[[], Any], spec: Any, arrange: Callable[[], None] | None
-    ) -> None:
-        self._make = make
-        self._arrange = arrange
-        self._inner: Any = None
-        self._ahead: list[Any] = []
-        self._made = time.monotonic()
-        self.element_spec = spec
-        self.consumed = 0
-        self.watch: Watch | None = None  # set where someone waits for the first batch
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = self._ahead.pop() if self._ahead else next(self._started())
-        self.consumed += 1
-        return batch
-
-    def peek(self) -> Any:
-        """The next batch, which stays the next; None at the end."""
-        if not self._ahead:
-            try:
-                self._ahead.append(next(self._started()))
-            except (StopIteration, tf.errors.OutOfRangeError):
-                return None
-        return self._ahead[0]
-
-    @property
-    def seconds(self) -> float:
-        """How long it has been used."""
-        return time.monotonic() - self._made
-
-    def checkpoint(self) -> dict[str, Any] | None:
-        """tf.data's own checkpoint of the place; None where there is none."""
-        if self._ahead or self._inner is None:
-            return None  # it has been moved on already, or is not even made
-        return save_iterator(self._inner)
-
-    def digest(self) -> int | None:
-        """A number that tells the next batch from others; None where there is none."""
-        batch = self.peek()
-        if batch is None:
-            return None
-        number = 0
-        for leaf in tree.flatten(batch):
-            if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.string, tf.variant):
-                if leaf.shape.rank:
-                    row = max(1, int(np.prod(leaf.shape[1:], dtype=np.int64)) * leaf.dtype.size)
-                    leaf = leaf[: max(1, _DIGESTED // row)]
-                number = zlib.crc32(np.ascontiguousarray(leaf.numpy()).tobytes(), number)
-        return number
-
-    def _started(self) -> Any:
-        if self._inner is None:
-            if self._arrange is not None:
-                self._arrange()
-            self._inner = self._make()
-        return self._inner
 
 
 class _Source:
@@ -173,6 +51,12 @@ class _Source:
     def resume(self, position: Position) -> None:
         """Have the next iterator stand at a position."""
         self._resume = position
+
+    def advance(self, position: Position) -> None:
+        """Have the iterator that is in use stand at a position."""
+        current = self.current
+        while current is not None and current.consumed < position.consumed:
+            next(current)
 
     def __iter__(self) -> Counted:
         resume, self._resume = self._resume, None
@@ -225,6 +109,9 @@ class _Source:
 class Epochs(keras_trainer.TFEpochIterator):
     """Keras's epochs over a training's data, watched.
 
+    Of Keras's own class only what every supported version has is used: it asks
+    `_distributed_dataset` for iterators, and an epoch is a series of tuples that end in one.
+
     Attributes:
         order: The order of arrays that nobody seeded.
     """
@@ -234,11 +121,11 @@ class Epochs(keras_trainer.TFEpochIterator):
         self.order: _Order | None = None
         with self._drawing_orders(watch.order_seed, kwargs.get("x")):
             super().__init__(*args, **kwargs)
-        dataset: Any = self._distributed_dataset
+        dataset: Any = vars(self)["_distributed_dataset"]
         if watch.lean and isinstance(dataset, tf.data.Dataset):
             dataset = dataset.with_options(_lean_options())
         self.source = _Source(self, watch, dataset)
-        self._steps_before = 0
+        self._distributed_dataset: Any = self.source
         self._done_here = 0
         self._worth_it: float | None = None  # seconds of reading that a checkpoint is worth
 
@@ -285,49 +172,67 @@ class Epochs(keras_trainer.TFEpochIterator):
         """Whether the epoch has no further batch, as far as that is known without an end."""
         total = self.steps_per_epoch or self._num_batches
         if total:
-            return self._done_here >= total
+            left = total - self._done_here
+            # A Keras that forgets what the end cuts short has nothing to tell of an epoch that
+            # consists of that alone.
+            return left <= 0 or (
+                left < self.steps_per_execution
+                and keras_at_the_end(self.steps_per_execution).forgets
+            )
         return self._done_here > 0 and self.counted is not None and self.counted.peek() is None
 
     def goes_on(self) -> bool:
         """Whether the iterator of the last epoch is used in this one too."""
-        return self.steps_per_epoch is not None and self._current_iterator is not None
-
-    def _get_iterator(self) -> Any:
-        return self.source
-
-    def __iter__(self) -> Any:
-        self._done_here = 0
-        position = self._watch.begin(self)
-        self._epoch_iterator = self._enumerate_iterator()
-        if position is not None:
-            self._begin_at(position)
-        return self
-
-    def _begin_at(self, position: Position) -> None:
-        self._num_batches = position.num_batches
-        self.source.resume(position)
-        executions = position.step // self.steps_per_execution
-        for _ in range(executions):
-            next(self._epoch_iterator)
-        self._done_here = position.step
-        self._steps_before = position.steps_seen - executions * self.steps_per_execution
-        if executions:
-            self._steps_seen = position.steps_seen
-            self._steps_before = 0
+        # Before 3.7 there is no such attribute where the user does not count the steps.
+        return self.steps_per_epoch is not None and (
+            getattr(self, "_current_iterator", None) is not None
+        )
 
     @property
     def seeks(self) -> bool:
         """Whether the data finds its place by itself, as our stand-in for a `PyDataset` does."""
         return hasattr(getattr(self.data_adapter, "py_dataset", None), "seek")
 
-    def __next__(self) -> Any:
-        self._watch.boundary(self)
-        begin, end, iterator = next(self._epoch_iterator)
-        if self._steps_before:
-            self._steps_seen += self._steps_before
-            self._steps_before = 0
-        self._done_here = end + 1
-        return begin, end, iterator
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch, as Keras 3.7 and later ask for it."""
+        return self._watched(super().__iter__)
+
+    def enumerate_epoch(self) -> Iterator[Any]:
+        """An epoch, as Keras 3.5 and 3.6 ask for it."""
+        return self._watched(super().enumerate_epoch)
+
+    def _watched(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Keras's own epoch, with a word between any two of its executions."""
+        self._done_here = 0
+        position = self._watch.begin(self)
+        epoch = begin()
+        steps_before = 0 if position is None else self._pass_over(epoch, position)
+        while True:
+            self._watch.boundary(self)
+            try:
+                execution = next(epoch)
+            except StopIteration:
+                return
+            self._steps_seen += steps_before
+            steps_before = 0
+            self._done_here += self.steps_per_execution
+            yield execution
+
+    def _pass_over(self, epoch: Iterator[Any], position: Position) -> int:
+        """Begin at a position; returns the steps that Keras has to count as seen before."""
+        self._num_batches = position.num_batches
+        if self.goes_on():
+            self.source.advance(position)  # before 3.7 Keras keeps the one it looked at the data by
+        else:
+            self.source.resume(position)
+        executions = position.step // self.steps_per_execution
+        for _ in range(executions):
+            next(epoch)
+        self._done_here = position.step
+        if not executions:
+            return position.steps_seen
+        self._steps_seen = position.steps_seen
+        return 0
 
     @contextlib.contextmanager
     def _drawing_orders(self, drawn: int, x: Any) -> Iterator[None]:
@@ -375,6 +280,11 @@ class _Order:
         """Set the order of one iterator."""
         generator = np.random.Generator(np.random.PCG64([self._seed, number]))
         self.permutation.assign(generator.permutation(self.samples))
+
+
+def shuffles_again() -> bool:
+    """Whether Keras shuffles a `PyDataset`'s batches once more, by tf.data: 3.5 does."""
+    return "shuffle" in inspect.unwrap(PyDatasetAdapter.get_tf_dataset).__code__.co_names
 
 
 def _lean_options() -> Any:

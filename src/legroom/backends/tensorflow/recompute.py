@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 from keras import StatelessScope, tree
+from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.random.seed_generator import global_seed_generator
@@ -267,13 +268,13 @@ def _variables(layers: Sequence[keras.layers.Layer]) -> list[Any]:
 @contextlib.contextmanager
 def _noting_writes(written: set[int]) -> Iterator[None]:
     """Note which Keras variables are written."""
-    assign = keras.Variable.assign
+    assign = Variable.assign
 
     def noted(self: Any, value: Any) -> Any:
         written.add(id(self))
         return assign(self, value)
 
-    with replaced(keras.Variable, "assign", noted):
+    with replaced(Variable, "assign", noted):
         yield
 
 

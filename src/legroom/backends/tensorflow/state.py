@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
 from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
 from tensorflow.python.ops import stateful_random_ops
@@ -63,7 +64,7 @@ def training_variables(model: Any, graphs: Iterable[Any] = ()) -> list[tuple[str
     for thing in _members(model):
         if isinstance(thing, keras.optimizers.Optimizer):
             add("optimizer", thing.variables)
-        elif isinstance(thing, (tf.Variable, keras.Variable)):
+        elif isinstance(thing, (tf.Variable, Variable)):
             add("attribute", [thing])
         elif isinstance(thing, keras.random.SeedGenerator):
             add("seed", [thing.state])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import keras
 from keras import tree
@@ -14,6 +14,7 @@ from keras import tree
 from legroom.backends.tensorflow import batch, oom, pool
 from legroom.backends.tensorflow.axes import TRACED_SIZE
 from legroom.backends.tensorflow.blocks import recompute_blocks
+from legroom.backends.tensorflow.keras_parts import missing
 from legroom.backends.tensorflow.layer_costs import layer_costs
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
@@ -90,8 +91,17 @@ class Step:
             self._sliced = SlicedStep(self._traits, self.rules(data))
         return self._sliced(batch.as_tensors(data), slice_size)
 
+    def plain(self) -> Callable[[Any], Any]:
+        """The step as Keras would run it, with nothing of legroom in it."""
+        traits = self._traits
+        if traits.eager:
+            return functools.partial(traits.run, traits.call)
+        return cast("Callable[[Any], Any]", traits.function(traits.call, traits.spec))
+
     def rules(self, data: Any) -> Rules:
         """How the step's slices are put together; found out on the first call."""
+        if self._rules is None and (lacking := missing("slices")) is not None:
+            self._rules = Rules(refusal=lacking)
         if self._rules is None:
             self._whole.prepare(data)  # what the step creates must exist before it is compared
             too_much = functools.partial(self._too_much, data)

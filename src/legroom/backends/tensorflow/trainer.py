@@ -16,10 +16,13 @@ from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 
 from legroom.backends.tensorflow.batch import concatenate
-from legroom.backends.tensorflow.data_end import DataEnd
-from legroom.backends.tensorflow.positions import Counted, patch_epochs
+from legroom.backends.tensorflow.careful import Careful
+from legroom.backends.tensorflow.counted import Counted
+from legroom.backends.tensorflow.data_end import DataEnd, keras_at_the_end
+from legroom.backends.tensorflow.keras_parts import missing
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.traits import Traits
+from legroom.core.aside import in_a_line, say_left_out
 
 __all__ = ["Guard", "patch_trainer", "unguardable"]
 
@@ -49,7 +52,10 @@ def patch_trainer(
     for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
                  "predict_on_batch"):  # fmt: skip
         setattr(_Trainer, name, _surrounded(name, getattr(_Trainer, name), wants, around))
-    patch_epochs()
+    if missing("resume") is None:
+        from legroom.backends.tensorflow.positions import patch_epochs
+
+        patch_epochs()
 
 
 def unguardable(model: Any) -> str | None:
@@ -79,7 +85,11 @@ def _making(
             return getattr(self, attribute)
         if not wants(self) or unguardable(self) is not None:
             return original(self, force)
-        source = _Function(self, kind, guard)
+        try:
+            source = _Function(self, kind, guard)
+        except Exception as error:
+            _say_unguarded(self, kind, error)
+            return original(self, force)
         setattr(self, attribute, source.predict if kind == "predict" else source)
         return getattr(self, attribute)
 
@@ -109,15 +119,30 @@ class _Function:
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if self._end is not None and isinstance(iterator, (tf.data.Iterator, Counted)):
-                    self._end.reached()
-                if executed == 0:
+                forgets = False
+                if isinstance(iterator, (tf.data.Iterator, Counted)):
+                    forgets = self._take_end(executed)
+                if executed == 0 or forgets:
                     raise StopIteration from None
                 break
             outputs = run(_without_optionals(data))
             if self._end is not None:
                 self._end.count()
         return outputs
+
+    def _take_end(self, executed: int) -> bool:
+        """Do what Keras does where data ends; whether it forgets the steps that were executed."""
+        try:
+            if self._end is not None:
+                self._end.reached()
+            return executed > 0 and keras_at_the_end(self._model.steps_per_execution).forgets
+        except Exception as error:
+            self._end = None
+            say_left_out(
+                f"{self._model.name} may differ a little from plain Keras at the end of its epochs",
+                in_a_line(error),
+            )
+            return False
 
     def predict(self, data: list[Any]) -> Any:
         """Run the predict step on each of the batches, and join what they give."""
@@ -147,9 +172,22 @@ class _Function:
             spec=usable,
         )
         step = Step(traits, model=model, concatenates=self._kind == "predict")
-        runner = self._guard(model, self._kind, step)
+        runner = Careful(
+            functools.partial(self._guard, model, self._kind, step),
+            step.plain,
+            functools.partial(_say_unguarded, model, self._kind),
+        )
         self._runners.append((spec, runner, step))
         return runner, step
+
+
+def _say_unguarded(model: Any, kind: str, error: BaseException) -> None:
+    done = {"train": "trained", "test": "evaluated", "predict": "used for predictions"}[kind]
+    say_left_out(
+        f"{model.name} is {done} as Keras would, without legroom, because legroom itself failed "
+        "(please report it)",
+        in_a_line(error),
+    )
 
 
 def _surrounded(

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-__all__ = ["Traits", "is_ours", "own_function"]
+__all__ = ["Traits", "is_ours", "leave_alone", "own_function"]
 
 
 class Traits:
@@ -79,8 +79,13 @@ def own_function(body: Callable[..., Any], jit_compile: bool | None, spec: Any =
         made = tf.function(body, input_signature=[spec], jit_compile=jit_compile or None)
     else:
         made = tf.function(body, reduce_retracing=True, jit_compile=jit_compile or None)
-    _ours.add(made)
-    return made
+    return leave_alone(made)
+
+
+def leave_alone(function: Any) -> Any:
+    """Have a `tf.function` count as legroom's own, which is not guarded; returns it."""
+    _ours.add(function)
+    return function
 
 
 def is_ours(function: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
 
 __all__ = ["weigh"]
 
@@ -29,7 +30,7 @@ def weigh(value: Any) -> tuple[str, int] | None:
         model = getattr(value, "_model", None)
         name = "History" if isinstance(value, keras.callbacks.History) else "callback"
         return None if model is None else (name, _model_bytes(model))
-    if isinstance(value, keras.Variable):
+    if isinstance(value, Variable):
         return "variable", _bytes(value)
     if isinstance(value, keras.optimizers.Optimizer):
         return "optimizer", sum(map(_bytes, value.variables))
