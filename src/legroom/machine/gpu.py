@@ -13,7 +13,7 @@ from typing import Any
 
 from legroom.core.records import Record
 
-__all__ = ["Gpu", "GpuHolder", "list_gpus"]
+__all__ = ["Gpu", "GpuHolder", "card_of", "list_gpus"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,20 @@ def list_gpus() -> list[Gpu]:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+def card_of(number: int, parts: Sequence[int]) -> int | None:
+    """Which of the visible cards a logical GPU is on.
+
+    Args:
+        number: The logical GPU's.
+        parts: How many logical GPUs each visible card has.
+    """
+    for card, count in enumerate(parts):
+        if number < count:
+            return card
+        number -= count
+    return None
 
 
 def _visible(uuids: Sequence[str], wanted: str | None) -> list[int]:

@@ -97,14 +97,17 @@ def keeps_limit() -> bool:
     return os.environ.get("TF_GPU_ALLOCATOR") != "cuda_malloc_async"
 
 
-def whole_bytes() -> int:
-    """What 100 % means in a size: all that a training in this process can have of its device."""
+def whole_bytes() -> int | None:
+    """What 100 % means in a size: all that a training in this process can have of its device.
+
+    None where that is a GPU that nobody tells about.
+    """
     from legroom.machine.memory import device_limit, host_limit
 
     if "tensorflow" in sys.modules:
         from legroom.backends.tensorflow import pool
 
-        limit = pool.limit_bytes() if pool.has_started() else None
-        if limit is not None:
-            return limit
+        if pool.has_started():
+            limit = pool.limit_bytes()
+            return host_limit() if limit is None and pool.device_name() == "CPU:0" else limit
     return device_limit() if uses_gpu() else host_limit()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +18,7 @@ from legroom.machine.budget import DeviceReading, judge
 
 __all__ = [
     "allocator_limit",
-    "card_of",
+    "card_number",
     "device_name",
     "has_limit",
     "has_started",
@@ -78,14 +77,16 @@ def read_device() -> DeviceReading:
     name = device_name()
     if name == "CPU:0":
         return DeviceReading(name, cap_bytes=caps.capped_bytes())
-    options = context.context().config.gpu_options
-    card = None
-    with contextlib.suppress(Exception):  # without the driver's word the allocator's is enough
-        card = _card(int(name.partition(":")[2]))
+    # Whatever can't be read is unknown, and no reason to stop a training.
+    card, asked = None, True
+    with contextlib.suppress(Exception):
+        card = _card()
+    with contextlib.suppress(Exception):
+        asked = bool(context.context().config.gpu_options.allow_growth)
     return DeviceReading(
         name,
         allocator_bytes=allocator_limit(name),
-        grows=caps.pool_grows(bool(options.allow_growth)),
+        grows=caps.pool_grows(asked),
         hard=caps.keeps_limit(),
         in_use_bytes=in_use_bytes(),
         peak_bytes=peak_bytes(),
@@ -118,38 +119,28 @@ def allocator_limit(name: str) -> int | None:
     return None
 
 
-def card_of(number: int, parts: Sequence[int]) -> int | None:
-    """Which of the visible cards a logical GPU is on.
+def card_number() -> int | None:
+    """Which of the cards that CUDA shows the training device is on; None for a CPU."""
+    from legroom.machine.gpu import card_of
 
-    Args:
-        number: The logical GPU's.
-        parts: How many logical GPUs each visible card has.
-    """
-    for card, count in enumerate(parts):
-        if number < count:
-            return card
-        number -= count
-    return None
+    kind, _, number = device_name().partition(":")
+    visible = tf.config.get_visible_devices(kind)
+    parts = [len(tf.config.get_logical_device_configuration(one) or (0,)) for one in visible]
+    index = None if kind == "CPU" else card_of(int(number), parts)
+    return None if index is None else int(visible[index].name.rpartition(":")[2])
 
 
-def _card(number: int) -> Any:
-    """The card that a logical GPU is on, as the driver sees it; None where it is not found."""
+def _card() -> Any:
+    """The training device's card, as the driver sees it; None where it is not found."""
     from legroom.machine.gpu import list_gpus
 
-    visible = tf.config.get_visible_devices("GPU")
-    parts = [len(tf.config.get_logical_device_configuration(gpu) or (0,)) for gpu in visible]
-    index = card_of(number, parts)
-    if index is None:
-        return None
-    physical = visible[index]
-    place = int(physical.name.rpartition(":")[2])
-    cards = list_gpus()
-    if place >= len(cards):
+    number, cards = card_number(), list_gpus()
+    if number is None or number >= len(cards):
         return None
     # The driver may number unequal cards in another order than CUDA does.
-    details = tf.config.experimental.get_device_details(physical)
-    same = details.get("device_name", cards[place].name) == cards[place].name
-    return cards[place] if same else None
+    physical = tf.config.list_physical_devices("GPU")[number]
+    name = tf.config.experimental.get_device_details(physical).get("device_name")
+    return cards[number] if name in (None, cards[number].name) else None
 
 
 def in_use_bytes() -> int | None:
