@@ -1,4 +1,4 @@
-"""Reads TensorFlow's device as the guard does, under a cap of 300 MiB; tells what it saw as JSON."""
+"""Reads TensorFlow's device as the guard does, under a cap of 300 MiB, and prints it as JSON."""
 
 from __future__ import annotations
 
