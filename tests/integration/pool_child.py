@@ -17,6 +17,15 @@ from legroom.backends.tensorflow.stepgraph import trace_step  # noqa: E402
 seen: dict[str, object] = {"started": [pool.has_started()]}
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+# A CPU with logical devices refuses growth as a capped GPU does.
+growth = tf.config.experimental.set_memory_growth
+try:
+    growth(cpu, True)
+except ValueError as error:
+    seen["growth refused"] = str(error)
+pool._let_grow([cpu])
+growth(cpu, True)
+seen["growth asked"] = os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH")
 seen["placeholder"] = pool.allocator_limit("CPU:0")
 seen["unlisted"] = pool.allocator_limit("GPU:0")
 seen["started"] = [*seen["started"], pool.has_started()]  # type: ignore[misc]

@@ -55,6 +55,11 @@ def test_the_calls_that_tell_an_allocators_limit_are_there(seen: dict[str, Any])
     assert seen["unlisted"] is None
 
 
+def test_a_script_may_turn_growth_on_under_a_cap(seen: dict[str, Any]) -> None:
+    assert "Cannot set memory growth" in seen["growth refused"]  # or this could go
+    assert seen["growth asked"] == "true"
+
+
 def test_it_is_known_whether_tensorflow_has_started(seen: dict[str, Any]) -> None:
     assert seen["started"] == [False, True]
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -177,12 +178,31 @@ def set_limit(limit: int) -> None:
         except (RuntimeError, ValueError) as error:
             raise _too_late(limit) from error
         _limit = limit
+        _let_grow(gpus)
         return
     # oneDNN's switch is read when the library is loaded, so an import is already too late for it.
     onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0" and "tensorflow" in sys.modules
     if onednn or has_started():
         raise _too_late(limit)
     os.environ.update(caps.cap_environment(limit))
+
+
+def _let_grow(capped: Sequence[Any]) -> None:
+    """Have scripts that turn memory growth on run on a capped device, too.
+
+    TensorFlow refuses that for a device with a limit, but only in this call: the environment asks
+    for the same thing, and is read when the allocator is made.
+    """
+    current = context.context()
+    real = current.set_memory_growth
+
+    def set_memory_growth(device: Any, enable: bool) -> None:
+        if device not in capped:
+            real(device, enable)
+        elif not has_started():
+            os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true" if enable else "false"
+
+    current.set_memory_growth = set_memory_growth
 
 
 def _too_late(limit: int) -> BadBudget:
