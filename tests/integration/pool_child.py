@@ -35,6 +35,7 @@ seen["limit"] = [pool.limit_bytes(), pool.is_certain(), caps.whole_bytes()]
 held = tf.zeros([2**20])
 seen["in_use"] = pool.in_use_bytes()
 import keras  # noqa: E402
+import numpy as np  # noqa: E402
 
 from legroom.plan.make import read_budget  # noqa: E402
 
@@ -47,6 +48,25 @@ try:
         child.fits(trace_step(model), 2)
 except legroom.LegroomError as error:
     seen["no card"] = str(error)
+# A limit that nobody vouches for, far below the real one: as a driver's "free" beside a pool.
+real = pool.limit_bytes, pool.is_certain
+pool.limit_bytes, pool.is_certain = lambda: 8 * 2**20, lambda: False
+net = keras.Sequential(
+    [
+        keras.Input((64, 64, 3)),
+        keras.layers.Conv2D(16, 3, activation="tanh"),
+        keras.layers.Conv2D(16, 3, activation="tanh"),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(1),
+    ]
+)
+net.compile("sgd", "mse")
+for name, batch in (("fits", 64), ("too large", 400)):
+    x, y = np.ones((batch, 64, 64, 3), "float32"), np.ones((batch, 1), "float32")
+    report = legroom.fit(net, x, y, batch_size=batch, epochs=2, verbose=0).legroom
+    tried = [event.data["slice_size"] for event in report.events if event.name == "oom"]
+    seen[name] = [report.ooms, tried, report.slice_size, report.samples_lost]
+pool.limit_bytes, pool.is_certain = real
 # As on a GPU that TensorFlow tells nothing of: every call is made, none may raise.
 pool.device_name = lambda: "GPU:0"
 for allocator, forced in (("", "true"), ("cuda_malloc_async", "false")):

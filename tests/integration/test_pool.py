@@ -60,6 +60,18 @@ def test_a_script_may_turn_growth_on_under_a_cap(seen: dict[str, Any]) -> None:
     assert seen["growth asked"] == "true"
 
 
+def test_a_limit_that_is_not_certain_cuts_nothing_that_fits(seen: dict[str, Any]) -> None:
+    assert seen["fits"] == [0, [], 64, 0]  # a slice is the whole batch
+
+
+def test_slices_begin_with_a_real_out_of_memory_error_there(seen: dict[str, Any]) -> None:
+    ooms, tried, size, lost = seen["too large"]
+    assert tried[0] == 400
+    assert ooms == len(tried) <= 3  # halved once, and looked upward as far as is worth it
+    assert 150 <= size < 400
+    assert lost == 0
+
+
 def test_it_is_known_whether_tensorflow_has_started(seen: dict[str, Any]) -> None:
     assert seen["started"] == [False, True]
 
