@@ -152,7 +152,9 @@ def describe_reading(reading: DeviceReading) -> str:
         told = f"TensorFlow's allocator may use {format_bytes(reading.allocator_bytes)} of {device}"
     else:
         told = f"TensorFlow's allocator does not tell its limit on {device}"
-    if reading.grows:
+    if not reading.hard:
+        told += ", a limit that it does not keep to"
+    elif reading.grows:
         told += ", as it grows"
     if reading.card_bytes is None or reading.free_bytes is None:
         told += "; the driver does not answer"
@@ -161,6 +163,6 @@ def describe_reading(reading: DeviceReading) -> str:
             f"; the driver counts {format_bytes(reading.card_bytes)} in all and "
             f"{format_bytes(reading.free_bytes)} free"
         )
-        if reading.allocator_bytes:
+        if reading.allocator_bytes and reading.hard:
             told += ": they agree" if limit.certain else ": they DISAGREE"
     return told if limit.certain else f"{told}; not certain, so batches are tried whole first"

@@ -272,6 +272,9 @@ def test_the_words_for_it() -> None:
         "19.8 GB free: they DISAGREE; not certain, so batches are tried whole first"
     )
     assert "the driver does not answer" in describe_reading(gpu(allocator_bytes=13_757))
+    loose = next(reading for name, reading, *_ in SITUATIONS if "cuda_malloc_async" in name)
+    assert "a limit that it does not keep to" in describe_reading(loose)
+    assert "agree" not in describe_reading(loose).lower()
     assert describe_reading(gpu("CPU:0", cap_bytes=256)) == (
         "TensorFlow's allocator for CPU:0 is capped at 268 MB"
     )
