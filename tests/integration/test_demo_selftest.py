@@ -55,8 +55,10 @@ def test_selftest_passes_here(both: dict[str, Running]) -> None:
     found = document(done)
     assert (found["kind"], found["version"], found["device"]) == ("SelfTest", 1, "CPU:0")
     checks = {check["name"]: check for check in found["checks"]}  # type: ignore[attr-defined]
-    assert list(checks) == ["cap", "survive", "slices", "mixed", "refuse", "run"]
+    assert list(checks) == ["limit", "cap", "survive", "slices", "mixed", "refuse", "run"]
     assert all(check["passed"] for check in checks.values())
+    assert found["memory"]["cap_bytes"] == found["cap_bytes"]  # type: ignore[index]
+    assert "CPU:0 is capped at 268 MB" in checks["limit"]["figures"]
     assert sum(check["seconds"] for check in checks.values()) < 240  # two commands at once here
     assert done.errors.count("pass ") == len(checks)
 
@@ -66,12 +68,13 @@ def test_selftest_tells_what_fails(tmp_path: Path) -> None:
     broken = tmp_path / "path/tensorflow"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('no such library')")
-    started = legroom(tmp_path / "run", "selftest", PYTHONPATH=str(broken.parent))
+    path = os.pathsep.join([str(broken.parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
+    started = legroom(tmp_path / "run", "selftest", PYTHONPATH=path)
     done = started.wait()
     assert done.code == 1
-    assert done.output.count("FAIL") == 6
+    assert done.output.count("FAIL") == 7
     assert "ImportError: no such library" in done.output
-    assert "6 of 6 failed" in done.output
+    assert "7 of 7 failed" in done.output
 
 
 @pytest.mark.parametrize("command", ["demo", "selftest"])

@@ -169,18 +169,22 @@ def _budget(memory: str | None, device: str | None) -> int | None:
     """The budget in bytes.
 
     Raises:
-        BadBudget: If it can't be read, or no device has the name.
+        BadBudget: If it can't be read, no device has the name, or a card has nothing free.
     """
     if device is not None:
         from legroom.machine.devices import find_device
 
         return find_device(device).usable_bytes
     if memory is not None:
+        from legroom.backends.tensorflow.caps import whole_bytes
         from legroom.core.units import parse_size
-        from legroom.machine.memory import device_limit
 
-        return parse_size(memory, whole=device_limit())
-    return None
+        return parse_size(memory, whole=whole_bytes())
+    from legroom.backends.tensorflow.caps import uses_gpu
+    from legroom.machine.memory import device_limit
+
+    # The process that answers may not see the card: a GPU is not needed to count.
+    return device_limit() if uses_gpu() else None
 
 
 def _show(made: Any, as_json: bool) -> None:

@@ -230,10 +230,10 @@ def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
         BadBudget: If the size can't be read, or no training could run in it on this machine.
     """
     from legroom.core.units import format_bytes, parse_size
-    from legroom.machine.memory import device_limit
+    from legroom.machine.memory import device_limit, device_total
 
-    whole = device_limit()
-    limit = parse_size(memory, whole=whole)
+    whole = device_total()
+    limit = parse_size(memory, whole=device_limit())
     if limit > whole:
         raise BadBudget(
             f"A cap of {memory} is more than this machine has, which is {format_bytes(whole)}. "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legroom.core.records import Record
+from legroom.machine.budget import DeviceReading
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +25,7 @@ _MIB = 2**20
 _CAP_CPU, _CAP_GPU = 256 * _MIB, 1024 * _MIB
 _WORKER = Path(__file__).with_name("selftest_worker.py")
 _CHECKS = {
+    "limit": "the device's limit is known, and nobody contradicts it",
     "cap": "a cap is a cap: TensorFlow gets no more",
     "survive": "running out of memory is survived, and changes nothing",
     "slices": "slices make the update of the whole batch (float32)",
@@ -69,12 +71,15 @@ class SelfTest(Record):
         cap_bytes: The cap under which the checks ran.
         versions: Of Python, TensorFlow, Keras and legroom, and the system.
         checks: What became of each check.
+        memory: What was read of the device's memory: TensorFlow's own word, and the driver's. On a
+            GPU without the cap, and without taking more than a little of it.
     """
 
     device: str
     cap_bytes: int
     versions: dict[str, str]
     checks: tuple[SelfTestCheck, ...]
+    memory: DeviceReading | None = None
 
     @property
     def passed(self) -> bool:
@@ -104,7 +109,8 @@ def selftest(
     stages = Stages(to_stderr=as_json)
     cap = _CAP_GPU if uses_gpu() else _CAP_CPU
     stages.line(
-        f"Six checks, each in a process of its own that may use {format_bytes(cap)}.", indent=""
+        f"Seven checks, each in a process of its own that uses at most {format_bytes(cap)}.",
+        indent="",
     )
     checks: list[SelfTestCheck] = []
     facts: dict[str, Any] = {}
@@ -114,7 +120,14 @@ def selftest(
                 check, found = _run(place, name, cap)
             checks.append(check)
             facts |= found
-    result = SelfTest(facts.get("device", "unknown"), cap, _versions(facts), tuple(checks))
+    memory = facts.get("memory")
+    result = SelfTest(
+        facts.get("device", "unknown"),
+        cap,
+        _versions(facts),
+        tuple(checks),
+        None if memory is None else DeviceReading.from_dict(memory),
+    )
     stages.heading(f"legroom selftest on {result.device}")
     stages.console.print(_table(result))
     if result.device.startswith("GPU"):

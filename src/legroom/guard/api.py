@@ -121,9 +121,9 @@ def limit(size: str | int) -> None:
     Raises:
         BadBudget: If the size can't be used, or it is too late.
     """
-    from legroom.machine.memory import device_limit
+    from legroom.backends.tensorflow.caps import whole_bytes
 
-    limit_bytes = parse_size(size, whole=device_limit())
+    limit_bytes = parse_size(size, whole=whole_bytes())
     if "tensorflow" in sys.modules:
         from legroom.backends.tensorflow import pool
 

@@ -66,6 +66,7 @@ class GuardedStep:
         self._tensors: StepNeeds | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
+        self._knows_budget = False
         self._ordered = False
         self._lean = False
         self._too_much_lean: set[int] = set()
@@ -436,7 +437,8 @@ class GuardedStep:
 
     def _free(self, in_use: int | None) -> int | None:
         """The bytes that are free for a step; None where nobody knows."""
-        if self._tell.budget_bytes is None:
+        if not self._knows_budget:
+            self._knows_budget = True
             self._tell.budget_bytes = self._read_budget(in_use)
         if self._tell.budget_bytes is None:
             return None
@@ -447,9 +449,15 @@ class GuardedStep:
         return self._free(self._step.pool.in_use_bytes())
 
     def _read_budget(self, in_use: int | None) -> int | None:
-        """The limit of the device, or what the host can still give; the user's, if smaller."""
+        """The limit of the device, or what the host can still give; the user's, if smaller.
+
+        None where a device's limit is not certain: a batch is then tried whole, and cut only once
+        it has really run out, which is quick on the devices that this is about.
+        """
         from legroom.machine.memory import host_available
 
+        if not self._step.pool.is_certain():
+            return self._options.memory
         limit = self._step.pool.limit_bytes()
         if limit is None:
             limit = int(host_available() * _OF_THE_HOST) + (in_use or 0)

@@ -59,9 +59,9 @@ class GuardOptions:
         """
         budget = None
         if memory is not None:
-            from legroom.machine.memory import device_limit
+            from legroom.backends.tensorflow.caps import whole_bytes
 
-            budget = parse_size(memory, whole=device_limit())
+            budget = parse_size(memory, whole=whole_bytes())
         if slice_size is not None:
             try:
                 if isinstance(slice_size, bool) or operator.index(slice_size) < 1:

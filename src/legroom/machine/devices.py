@@ -11,14 +11,11 @@ import difflib
 
 from legroom.core.errors import BadBudget
 from legroom.core.records import Record
+from legroom.machine.budget import would_reserve
 
 __all__ = ["DEVICES", "Device", "find_device"]
 
 _MIB = 2**20
-# What a CUDA context and its libraries take before TensorFlow makes its pool, about.
-_CONTEXT = 450 * _MIB
-# What TensorFlow leaves free, by the card's compute capability (gpu_device.cc, MinSystemMemory).
-_LEFT_FREE = {6: 525 * _MIB, 7: 1050 * _MIB, 8: 1536 * _MIB, 9: 1800 * _MIB, 10: 1800 * _MIB}
 
 _LOGGED = "TensorFlow's own line 'Created device … with … MB memory' in public logs"
 _COMPUTED = "the driver's total, less a CUDA context and what TensorFlow leaves free"
@@ -47,7 +44,7 @@ class Device(Record):
 
 
 def _card(name: str, title: str, label: int, total_mib: int, capability: int) -> Device:
-    usable = total_mib * _MIB - _CONTEXT - _LEFT_FREE[capability]
+    usable = would_reserve(total_mib * _MIB, capability)
     return Device(name, title, label * 2**30, usable, _COMPUTED)
 
 

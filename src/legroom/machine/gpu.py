@@ -13,7 +13,7 @@ from typing import Any
 
 from legroom.core.records import Record
 
-__all__ = ["Gpu", "GpuHolder", "list_gpus"]
+__all__ = ["Gpu", "GpuHolder", "card_of", "list_gpus"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Gpu(Record):
         total_bytes: What is built in.
         free_bytes: What nobody holds now.
         holders: The other processes that hold memory of it.
+        capability: Its major compute capability, where the driver tells.
     """
 
     index: int
@@ -50,14 +51,15 @@ class Gpu(Record):
     total_bytes: int
     free_bytes: int
     holders: tuple[GpuHolder, ...] = ()
+    capability: int | None = None
 
 
 def list_gpus() -> list[Gpu]:
     """List the GPUs that are visible here, as ``CUDA_VISIBLE_DEVICES`` has it.
 
     CUDA numbers cards by speed unless ``CUDA_DEVICE_ORDER`` says otherwise, NVML by place on the
-    bus: in a machine with unequal cards the order may differ from the framework's. A part of a
-    card (MIG) is not seen.
+    bus: in a machine with unequal cards the order may differ from the framework's. Of a card that
+    is cut into parts (MIG) a program gets one part, the one it names or the first.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
@@ -67,19 +69,36 @@ def list_gpus() -> list[Gpu]:
     except Exception:  # no package, no driver, no card: NVML's errors are of many kinds
         return []
     try:
+        if wanted is not None and wanted.strip().startswith("MIG-"):
+            part = wanted.split(",")[0].strip()
+            return [_read_gpu(pynvml, pynvml.nvmlDeviceGetHandleByUUID(part), 0, part)]
         handles = [
             pynvml.nvmlDeviceGetHandleByIndex(number)
             for number in range(pynvml.nvmlDeviceGetCount())
         ]
         uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
         return [
-            _read_gpu(pynvml, handles[number], index, uuids[number])
+            _read_gpu(pynvml, _part_of(pynvml, handles[number]), index, uuids[number])
             for index, number in enumerate(_visible(uuids, wanted))
         ]
     except pynvml.NVMLError:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+def card_of(number: int, parts: Sequence[int]) -> int | None:
+    """Which of the visible cards a logical GPU is on.
+
+    Args:
+        number: The logical GPU's.
+        parts: How many logical GPUs each visible card has.
+    """
+    for card, count in enumerate(parts):
+        if number < count:
+            return card
+        number -= count
+    return None
 
 
 def _visible(uuids: Sequence[str], wanted: str | None) -> list[int]:
@@ -105,6 +124,25 @@ def _visible(uuids: Sequence[str], wanted: str | None) -> list[int]:
     return chosen if len(set(chosen)) == len(chosen) else []
 
 
+def _part_of(pynvml: Any, handle: Any) -> Any:
+    """The card itself, or its first part where it is cut into parts: CUDA uses no more than one."""
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0]:
+            return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
+    except pynvml.NVMLError:
+        pass  # most cards can't be cut
+    return handle
+
+
+def _read_capability(pynvml: Any, handle: Any) -> int | None:
+    for ask in (lambda one: one, pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle):
+        try:
+            return int(pynvml.nvmlDeviceGetCudaComputeCapability(ask(handle))[0])
+        except pynvml.NVMLError:
+            continue
+    return None
+
+
 def _read_gpu(pynvml: Any, handle: Any, index: int, uuid: str) -> Gpu:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return Gpu(
@@ -114,6 +152,7 @@ def _read_gpu(pynvml: Any, handle: Any, index: int, uuid: str) -> Gpu:
         total_bytes=int(memory.total),
         free_bytes=int(memory.free),
         holders=tuple(_read_holders(pynvml, handle)),
+        capability=_read_capability(pynvml, handle),
     )
 
 

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from legroom.machine.budget import would_reserve
 from legroom.machine.cgroup import read_cgroup
 from legroom.machine.gpu import list_gpus
 from legroom.machine.host import read_host
 
-__all__ = ["Reserve", "device_limit", "held_back", "host_available", "host_limit"]
+__all__ = ["Reserve", "device_limit", "device_total", "held_back", "host_available", "host_limit"]
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,9 +65,15 @@ def held_back(count: int) -> Iterator[Reserve]:
 
 
 def device_limit() -> int:
-    """The memory of the device that a training would run on: the first GPU, or the host.
+    """The memory that a training which starts now would get: of the first GPU, or of the host.
 
-    What 100 % means in a size, and what no cap can exceed.
+    Of a card that is what TensorFlow would reserve: what is free now, less what it leaves.
     """
+    gpus = list_gpus()
+    return would_reserve(gpus[0].free_bytes, gpus[0].capability) if gpus else host_limit()
+
+
+def device_total() -> int:
+    """The memory that no cap can exceed: all that the first GPU has, or the host allows."""
     gpus = list_gpus()
     return gpus[0].total_bytes if gpus else host_limit()

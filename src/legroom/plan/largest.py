@@ -8,11 +8,12 @@ from typing import Any
 
 from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.units import format_bytes
+from legroom.machine.budget import CONTEXT_BYTES, DeviceReading
 from legroom.plan.choose import largest_that_fits
 from legroom.plan.make import read_budget
 from legroom.predict.sources import Prediction, read_count
 
-__all__ = ["largest_batch", "round_down", "search"]
+__all__ = ["largest_batch", "refuse_card", "round_down", "search"]
 
 # Tries upward, and by how much: the error bar's share that a prediction holds back.
 _TRIES_UP = 2
@@ -39,7 +40,12 @@ def largest_batch(
     """The largest batch size that a model trains with in the memory there is.
 
     It is predicted, and then tried: a child process takes real steps of that size, in a pool that
-    is a little smaller than the budget. A number that was not tried is never returned.
+    is a little smaller than the budget, on the device that this process trains on. A number that
+    was not tried is never returned.
+
+    On a GPU, where this is not yet verified, the child needs memory beside this process, and
+    TensorFlow reserves most of a card when it starts: turn memory growth on before the model is
+    made.
 
     Args:
         model: A compiled Keras model.
@@ -55,10 +61,13 @@ def largest_batch(
         BadBudget: If the budget is more than this machine has to try it with, or less than
             TensorFlow can be held to.
     """
+    from legroom.backends.tensorflow.pool import card_number
+
     read_count("multiple", multiple)
     bound = _MOST if most is None else read_count("most", most)
-    budget = read_budget(memory)
+    budget = read_budget(memory, model)
     _check_can_try(budget)
+    card = card_number()
 
     def allowed(size: int) -> int:
         return round_down(min(size, bound), multiple, power_of_two)
@@ -71,7 +80,7 @@ def largest_batch(
 
     def fits(size: int) -> bool:
         if size not in tried:
-            tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)))
+            tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)), card)
         return tried[size]
 
     guess = largest_that_fits(prediction.middle_peak, budget, bound)
@@ -127,6 +136,7 @@ def search(
 
 
 def _check_can_try(budget: int) -> None:
+    from legroom.backends.tensorflow.pool import read_device
     from legroom.machine.memory import host_available
 
     if budget < _LEAST:
@@ -134,6 +144,12 @@ def _check_can_try(budget: int) -> None:
             f"A batch can't be tried in {format_bytes(budget)}: TensorFlow's limits are whole MiB. "
             "Give memory= of 1MiB or more."
         )
+    reading = read_device()
+    if reading.is_gpu:
+        reason = refuse_card(reading, budget)
+        if reason is not None:
+            raise BadBudget(reason)
+        return
     free = host_available()
     if budget > free:
         raise BadBudget(
@@ -141,3 +157,25 @@ def _check_can_try(budget: int) -> None:
             f"{format_bytes(free)} free. Give memory= within that, or ask `legroom plan "
             "--device …`, which predicts and tries nothing."
         )
+
+
+def refuse_card(reading: DeviceReading, budget: int) -> str | None:
+    """Why a batch for a budget can't be tried on a card; None where it can.
+
+    The trial is another process: all that it needs must be free beside this one.
+    """
+    what = f"A batch for {format_bytes(budget)} can't be tried on {reading.device}"
+    growth = (
+        "TensorFlow reserves most of a card when it starts: call "
+        "tf.config.experimental.set_memory_growth(gpu, True) before the model is made"
+    )
+    asks = "or ask legroom.plan(model, batch_size), which predicts and tries nothing."
+    if reading.free_bytes is None:
+        return f"{what}: the driver does not tell how much of the card is free. Instead, {asks[3:]}"
+    room = max(0, reading.free_bytes - CONTEXT_BYTES)
+    if room >= int(_TRIED_IN * budget):
+        return None
+    return (
+        f"{what}: it is tried in a process of its own, and only {format_bytes(room)} are left for "
+        f"that. {growth}, give memory= within what is left, {asks}"
+    )

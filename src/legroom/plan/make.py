@@ -57,7 +57,7 @@ def plan(
     unknown = [name for name in allow if name not in ALLOWED]
     if unknown:
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
-    budget = read_budget(memory)
+    budget = read_budget(memory, model)
     prediction = Prediction(model, data=data, length=length, source=source)
     with _as_built(model):
         return _plan(prediction, samples, budget, allow, exact=bool(exact), source=source)
@@ -158,23 +158,44 @@ def _ways(
     return ways
 
 
-def read_budget(memory: str | int | None) -> int:
-    """A budget in bytes; without one, what this machine has free.
+def read_budget(memory: str | int | None, model: Any = None) -> int:
+    """A budget in bytes; without one, what is free for a model on the device that it trains on.
+
+    Args:
+        memory: What the user gave.
+        model: A model that is there already: what it holds is part of its budget.
 
     Raises:
         BadBudget: If it can't be read.
     """
-    from legroom.machine.memory import device_limit, host_available
+    from legroom.backends.tensorflow.caps import whole_bytes
 
     if memory is not None:
-        return parse_size(memory, whole=device_limit())
-    from legroom.machine.gpu import list_gpus
-
-    gpus = list_gpus()
-    budget = gpus[0].free_bytes if gpus else host_available()
+        return parse_size(memory, whole=whole_bytes())
+    budget = _free_for(model)
+    if budget is None:
+        raise BadBudget(
+            "The memory of the GPU that TensorFlow trains on can't be read. Give memory= to plan "
+            'by, as in memory="14GiB".'
+        )
     if budget <= 0:
         raise BadBudget("No memory is free on this machine now. Give memory= to plan by.")
     return int(budget)
+
+
+def _free_for(model: Any) -> int | None:
+    """What a training of a model can have: of TensorFlow's pool, once there is one."""
+    from legroom.backends.tensorflow import caps, pool
+    from legroom.backends.tensorflow.weighing import weigh
+    from legroom.machine.memory import device_limit, host_available
+
+    if not pool.has_started():
+        return device_limit() if caps.uses_gpu() else host_available()
+    limit = pool.limit_bytes()
+    if limit is None:
+        return host_available() if pool.device_name() == "CPU:0" else None
+    _, held = weigh(model) or ("", 0)
+    return limit - max(0, (pool.in_use_bytes() or 0) - held)
 
 
 def _as_it_is(prediction: Prediction, whole: Estimate, slices: Slices, budget: int) -> Way:

@@ -72,9 +72,9 @@ def estimate(
     if memory is None:
         budget = None
     else:
-        from legroom.machine.memory import device_limit
+        from legroom.backends.tensorflow.caps import whole_bytes
 
-        budget = parse_size(memory, whole=device_limit())
+        budget = parse_size(memory, whole=whole_bytes())
     return Prediction(model, method=method, data=data, length=length, source=source).estimate(
         samples, budget
     )
@@ -313,8 +313,13 @@ class Prediction:
         played = [_played(script, samples) for script in self._counted(source)]
         return max(max(each.first, each.steady) for each in played)
 
-    def try_size(self, samples: int, budget: int) -> bool:
+    def try_size(self, samples: int, budget: int, card: int | None = None) -> bool:
         """Whether steps of this size run in a pool of this size: they are run, by a child.
+
+        Args:
+            samples: The batch size.
+            budget: The pool.
+            card: The GPU to run them on; None for the CPU.
 
         Raises:
             LegroomError: If the child could not run them for another reason.
@@ -323,7 +328,7 @@ class Prediction:
         from legroom.backends.tensorflow.threads import asked_threads
 
         _, step = self._script("probed")
-        with ProbeChild(threads=asked_threads(), limit=budget) as child:
+        with ProbeChild(threads=asked_threads(), limit=budget, card=card) as child:
             return child.fits(step, samples)
 
     def _replayed(self, source: str, samples: int) -> Estimate:

@@ -27,8 +27,10 @@ class Step:
         self.ran = []
         self.recovered = 0
         self.found = SimpleNamespace(refusal=refusal, coupled=list(coupled), unverified=None)
+        self.certain = True
         self.pool = SimpleNamespace(
             limit_bytes=lambda: self.limit,
+            is_certain=lambda: self.certain,
             in_use_bytes=lambda: self.taken,
             peak_bytes=lambda: self.taken + self.peak,
             reset_peak=lambda: None,
@@ -165,6 +167,45 @@ def test_the_budget_is_the_smaller_of_the_limit_and_what_was_asked_for():
     guarded = GuardedStep(step, GuardOptions(memory=400))
     guarded(20)
     assert guarded.budget_bytes == 400
+
+
+def test_where_the_limit_is_not_certain_the_whole_batch_is_tried_first(events):
+    """A card that calls 200 bytes its rest has room for more: only running out tells."""
+    step = Step()
+    step.certain = False
+    step.pool.limit_bytes = lambda: 200  # what the driver calls free beside a pool of 1000
+    step.traces = lambda data: pytest.fail("nothing is predicted against a limit like that")
+    guarded = GuardedStep(step, GuardOptions())
+    assert [guarded(64) for _ in range(3)] == ["trained 64"] * 3
+    assert step.ran == [None, None, None]
+    assert guarded.budget_bytes is None
+    assert [event.name for event in events] == ["measured"]
+
+
+def test_where_the_limit_is_not_certain_slicing_begins_with_running_out(events):
+    step = Step()
+    step.certain = False
+    step.pool.limit_bytes = lambda: None
+    guarded = GuardedStep(step, GuardOptions())
+    for _ in range(6):
+        guarded(256)
+    ooms = [event.data["slice_size"] for event in events if event.name == "oom"]
+    assert ooms[:2] == [256, 128]
+    assert len(ooms) <= 3  # 100 samples fit; one look between 64 and 128 is allowed
+    assert 64 <= step.ran[-1] <= 100
+    step.limit = 5
+    with pytest.raises(CannotFit, match="one sample at a time") as caught:
+        guarded(256)
+    assert caught.value.budget_bytes is None
+
+
+def test_the_users_budget_holds_where_the_limit_is_not_certain():
+    step = Step()
+    step.certain = False
+    step.pool.limit_bytes = lambda: 200
+    guarded = GuardedStep(step, GuardOptions(memory=800))
+    guarded(10)
+    assert guarded.budget_bytes == 800
 
 
 def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events):

@@ -8,7 +8,7 @@ import pytest
 from legroom.machine.cgroup import read_cgroup
 from legroom.machine.gpu import list_gpus
 from legroom.machine.host import read_host
-from legroom.machine.memory import device_limit, host_available, host_limit
+from legroom.machine.memory import device_limit, device_total, host_available, host_limit
 
 
 def meminfo() -> dict[str, int]:
@@ -34,7 +34,7 @@ def test_limits_are_never_more_than_the_host() -> None:
 def test_device_is_the_host_where_no_gpu_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert list_gpus() == []
-    assert device_limit() == host_limit()
+    assert device_limit() == device_total() == host_limit()
 
 
 @pytest.mark.gpu
@@ -45,6 +45,7 @@ def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.index == 0
     assert first.name
     assert 0 < first.free_bytes <= first.total_bytes
-    assert device_limit() == first.total_bytes
+    assert first.capability is not None
+    assert 0.9 * first.free_bytes < device_limit() < first.free_bytes < device_total()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first.uuid[:12])
     assert [gpu.uuid for gpu in list_gpus()] == [first.uuid]

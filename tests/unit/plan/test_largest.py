@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.plan.largest import round_down, search
+from legroom.machine.budget import DeviceReading
+from legroom.plan.largest import refuse_card, round_down, search
 
 
 def run(guess, largest, *, multiple=1, power=False, bound=10**6):
@@ -48,3 +49,31 @@ def test_powers_of_two():
 
 def test_the_data_bounds_it():
     assert run(64, 10**6, bound=50)[0] == 50
+
+
+MIB = 2**20
+
+
+def card(free: int | None, *, grows: bool) -> DeviceReading:
+    total = None if free is None else 15_360 * MIB
+    free = None if free is None else free * MIB
+    return DeviceReading("GPU:0", 13_757 * MIB, grows=grows, card_bytes=total, free_bytes=free)
+
+
+def test_a_card_that_tensorflow_has_reserved_is_refused_with_what_to_do():
+    reason = refuse_card(card(1_050, grows=False), 13_700 * MIB)
+    assert reason is not None
+    assert "set_memory_growth" in reason
+    assert "only 629 MB are left" in reason
+    assert "legroom.plan" in reason
+
+
+def test_a_card_that_is_free_beside_this_process_is_tried():
+    assert refuse_card(card(14_600, grows=True), 13_700 * MIB) is None
+    assert refuse_card(card(1_050, grows=False), 500 * MIB) is None
+
+
+def test_a_card_that_the_driver_does_not_tell_about_is_refused():
+    reason = refuse_card(card(None, grows=True), 13_700 * MIB)
+    assert reason is not None
+    assert "does not tell" in reason

@@ -10,11 +10,20 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import sys
 
 from legroom.core.errors import BadBudget
 from legroom.core.units import format_bytes
 
-__all__ = ["MEMORY_VARIABLE", "cap_environment", "capped_bytes", "uses_gpu"]
+__all__ = [
+    "MEMORY_VARIABLE",
+    "cap_environment",
+    "capped_bytes",
+    "keeps_limit",
+    "pool_grows",
+    "uses_gpu",
+    "whole_bytes",
+]
 
 MEMORY_VARIABLE = "LEGROOM_MEMORY"
 
@@ -74,3 +83,31 @@ def capped_bytes() -> int | None:
     if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC") in ("1", "true") and value:
         return int(value) * 2**20
     return None
+
+
+def pool_grows(asked: bool) -> bool:
+    """Whether a GPU's pool grows step by step: as the environment has it, or as was asked for."""
+    return {"true": True, "false": False}.get(
+        os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", ""), asked
+    )
+
+
+def keeps_limit() -> bool:
+    """Whether a GPU's allocator keeps to its limit: CUDA's own takes whatever the card has."""
+    return os.environ.get("TF_GPU_ALLOCATOR") != "cuda_malloc_async"
+
+
+def whole_bytes() -> int | None:
+    """What 100 % means in a size: all that a training in this process can have of its device.
+
+    None where that is a GPU that nobody tells about.
+    """
+    from legroom.machine.memory import device_limit, host_limit
+
+    if "tensorflow" in sys.modules:
+        from legroom.backends.tensorflow import pool
+
+        if pool.has_started():
+            limit = pool.limit_bytes()
+            return host_limit() if limit is None and pool.device_name() == "CPU:0" else limit
+    return device_limit() if uses_gpu() else host_limit()

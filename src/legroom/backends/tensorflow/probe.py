@@ -42,11 +42,15 @@ class ProbeChild:
     Args:
         threads: Its inter-op threads; 0 for TensorFlow's default.
         limit: A cap on its memory, in bytes.
+        card: The GPU that it uses; None for the CPU. Not yet verified on a GPU.
     """
 
-    def __init__(self, *, threads: int = 0, limit: int | None = None) -> None:
+    def __init__(
+        self, *, threads: int = 0, limit: int | None = None, card: int | None = None
+    ) -> None:
         self._threads = threads
         self._limit = limit
+        self._card = card
 
     def __enter__(self) -> ProbeChild:
         """Start it; it imports TensorFlow while this process goes on."""
@@ -56,11 +60,11 @@ class ProbeChild:
             for key, value in os.environ.items()
             if not key.startswith(("TF_", "XLA_", "LEGROOM_"))
         }
-        if self._limit is not None:
+        if self._limit is not None and self._card is None:
             environment["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, self._limit // 2**20))
         command = [sys.executable, str(Path(__file__).with_name("probe_child.py"))]
         self._child = subprocess.Popen(
-            [*command, self._folder.name, str(self._threads)],
+            [*command, self._folder.name, str(self._threads), *self._card_arguments()],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=(Path(self._folder.name) / "stderr").open("wb"),
@@ -84,6 +88,11 @@ class ProbeChild:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
         self._folder.cleanup()
+
+    def _card_arguments(self) -> list[str]:
+        if self._card is None:
+            return []
+        return [str(self._card), str(max(1, (self._limit or 0) // 2**20))]
 
     def record(self, step: StepGraph) -> dict[str, Any]:
         """Have a step run, and get the record of its allocations.
@@ -133,7 +142,7 @@ def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], task: str) -
     library.function.append(step.function.function_def)
     for function in library.function:
         for node in function.node_def:
-            node.device = ""  # the child has a CPU only
+            node.device = ""  # the child has one device only
     (folder / "library.pb").write_bytes(library.SerializeToString())
     constants = {
         f"c{number}": held.value for number, held in enumerate(step.held) if held.value is not None

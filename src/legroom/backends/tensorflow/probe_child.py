@@ -1,7 +1,8 @@
 """The child process of a probe: runs a step at two small sizes, and records every allocation.
 
 Or of a trial: runs a step at one size, and tells whether it fits. Or of XLA: compiles a step and
-tells what that will use. Run as a file, with the job's folder and the number of inter-op threads.
+tells what that will use. Run as a file, with the job's folder and the number of inter-op threads;
+for a trial on a GPU, not yet verified on one, also with its number and the MiB that it may use.
 It imports TensorFlow while the step is still being traced by its parent, and starts when a line
 comes in on its standard input.
 """
@@ -36,27 +37,41 @@ _ENVIRONMENT = {
 
 def main() -> None:
     """Run the job in the folder that ``sys.argv[1]`` names."""
-    os.environ.update(_ENVIRONMENT)
+    folder, threads, *card = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    os.environ.update({"TF_CPP_MIN_LOG_LEVEL": "3"} if card else _ENVIRONMENT)
     # Read when XLA starts; costs nothing where it does not.
-    os.environ["XLA_FLAGS"] = f"--xla_dump_to={Path(sys.argv[1]) / 'xla'} --xla_dump_hlo_as_text"
+    os.environ["XLA_FLAGS"] = f"--xla_dump_to={folder / 'xla'} --xla_dump_hlo_as_text"
     import tensorflow as tf
 
-    tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[2]))
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    if card:
+        _use_card(tf, *card)
     if not sys.stdin.readline().strip():
         return  # the parent has given up
-    folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
-    probe = _Probe(tf, folder, job)
+    probe = _Probe(tf, folder, job, "GPU:0" if card else "CPU:0")
     tasks = {"record": probe.run, "try": probe.try_size, "compile": probe.compile}
     record = tasks[job["task"]]()
     (folder / "record.json").write_text(json.dumps(record))
 
 
+def _use_card(tf: Any, number: int, megabytes: int) -> None:
+    """Have this GPU and no other, with so much memory."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if number >= len(gpus):
+        sys.exit(f"TensorFlow finds {len(gpus)} GPUs in a process of its own, and not GPU {number}")
+    tf.config.set_visible_devices(gpus[number], "GPU")
+    tf.config.set_logical_device_configuration(
+        gpus[number], [tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)]
+    )
+
+
 class _Probe:
     """One job."""
 
-    def __init__(self, tf: Any, folder: Path, job: dict[str, Any]) -> None:
+    def __init__(self, tf: Any, folder: Path, job: dict[str, Any], device: str) -> None:
         self._tf = tf
+        self._device = device
         self._folder = folder
         self._job = job
         self._kept: list[Any] = []
@@ -87,7 +102,7 @@ class _Probe:
                 step(source)
         except tf.errors.ResourceExhaustedError:
             return {"fits": False}
-        return {"fits": True, "peak": tf.config.experimental.get_memory_info("CPU:0")["peak"]}
+        return {"fits": True, "peak": tf.config.experimental.get_memory_info(self._device)["peak"]}
 
     def compile(self) -> dict[str, int]:
         """XLA's report of the step at one size; it is compiled and not run."""
