@@ -56,21 +56,14 @@ def fit(
     from legroom.guard.kept import kept_in
     from legroom.guard.registry import registry
 
-    before = registry.own_options(_checked(model))
+    _checked(model)
     options = GuardOptions.read(memory, exact, slice_size)
     if plan is not None:
         from legroom.guard.planned import planned_options
 
         options = planned_options(model, plan, options)
-    registry.add(model, options)
-    try:
-        with kept_in(snapshots):
-            return model.fit(*args, **kwargs)
-    finally:
-        if before is None:
-            registry.remove(model)
-        else:
-            registry.add(model, before)
+    with kept_in(snapshots), registry.guarding(model, options):
+        return model.fit(*args, **kwargs)
 
 
 def guard(

@@ -67,6 +67,7 @@ class GuardedStep:
         self._ordered = False
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
+        self._told: set[int] = set()  # batches whose slices were told in this call
         self._measured: dict[int, int] = {}
         self._peak = 0
         self._predicted: int | None = None
@@ -88,8 +89,23 @@ class GuardedStep:
 
     def bar(self, size: int) -> None:
         """Never use slices of this size, or larger ones: they ended a process before."""
-        self._search.failed(size, None)
-        self._tell.barred = size
+        if self._tell.barred != size:
+            self._search.failed(size, None)
+            self._whole_fits.clear()
+            self._tell.barred = size
+
+    def begin_call(self, training: int | None) -> None:
+        """A call of Keras begins: what is known stays; what is there now is looked at again.
+
+        Args:
+            training: Its number, in a run that can be resumed.
+        """
+        self._tell.budget_bytes = None
+        self._told.clear()
+        self._peak = self._largest = 0
+        begin = getattr(self._step, "begin_call", None)
+        if begin is not None:
+            begin(training)
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
@@ -224,6 +240,9 @@ class GuardedStep:
                 self._tell.changed(samples, size, before, need, free)
         elif size >= samples and before is not None and before < samples:
             self._tell.changed(samples, size, before, None, free)
+        elif size < samples and samples not in self._told:
+            self._tell.plan(samples, size, "kept")  # said before; a report wants it each time
+        self._told.add(samples)
         return size
 
     def _expected(self, samples: int, size: int) -> int | None:

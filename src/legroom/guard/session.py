@@ -61,7 +61,7 @@ class Session:
             ):
                 emit("training_started", method=method)
                 try:
-                    result = self._kept(method, model, call)()
+                    result = self._begun(method, model, call)()
                 finally:
                     self._report()
                     sampler.tell()
@@ -73,6 +73,15 @@ class Session:
             if result.legroom.sliced:
                 _show(result.legroom)
         return result
+
+    def _begun(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
+        """The call, with the steps of earlier ones told that another one begins."""
+        kept = self._kept(method, model, call)
+        run = current_run()
+        training = getattr(kept, "training", None if run is None else run.training)
+        for step in list(self._steps):
+            step.begin_call(training)
+        return kept
 
     def _kept(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
         """The call itself; a `fit` is kept in snapshots, where those are wanted."""

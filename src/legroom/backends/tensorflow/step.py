@@ -63,6 +63,20 @@ class Step:
             self._rules = Rules(applies=0, gradients=[], concatenates=True)
         self._sliced: SlicedStep | None = None
         self._slices: StepGraph | None = None
+        self._as_it_came = True
+
+    def sibling(self) -> Step:
+        """The same step for another search, with what was traced and found out of it so far."""
+        other = Step(self._traits, model=self._model, returns=self._returns)
+        other._rules = self._rules
+        if self._as_it_came:
+            other._whole = self._whole
+        return other
+
+    def suspend(self) -> None:
+        """Hold no memory of the device while others run; what was traced stays."""
+        if self._sliced is not None:
+            self._sliced.empty()
 
     @property
     def pool(self) -> Any:
@@ -81,7 +95,7 @@ class Step:
             slice_size: The size of its slices; None for the whole batch at once.
         """
         if slice_size is None:
-            if self._sliced is not None:
+            if self._sliced is not None and (self.samples(data) or 0) >= self._sliced.largest:
                 self._sliced.release()
                 self._sliced = None
             return self._whole(data)
@@ -169,6 +183,7 @@ class Step:
 
     def _start_anew(self, order: Orderer | None = None) -> None:
         self._whole = WholeStep(self._traits, order)
+        self._as_it_came = False
         if self._sliced is not None:
             self._sliced.release()
             self._sliced = None
@@ -204,9 +219,10 @@ class Step:
         names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
         return match_layer(op, names) or layer_of_op(op) or op
 
-    @staticmethod
-    def recover() -> None:
+    def recover(self) -> None:
         """Free what a failed step left behind, once its exception is dropped."""
+        if self._sliced is not None:
+            self._sliced.forget_functions()
         gc.collect()
 
 

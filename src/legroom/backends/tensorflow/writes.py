@@ -15,6 +15,8 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
+from legroom.backends import patches
+
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
 
 
@@ -108,20 +110,17 @@ _WRITERS = (
     "scatter_nd_sub",
     "scatter_nd_update",
 )
-_patched = False
 
 
 def _patch_writes() -> None:
-    global _patched
-    if _patched:
+    if patches.has(__name__):
         return
-    _patched = True
     kinds = [BaseResourceVariable]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
         for name in _WRITERS:
             if name in vars(kind):  # some subclasses carry their own copy of the method
-                setattr(kind, name, _seen(vars(kind)[name]))
+                patches.put(__name__, kind, name, _seen)
 
 
 def _seen(original: Any) -> Any:
@@ -132,6 +131,4 @@ def _seen(original: Any) -> Any:
             _here.log.note(self)
         return original(self, *args, **kwargs)
 
-    write.__name__ = original.__name__
-    write.__doc__ = original.__doc__
     return write
