@@ -17,7 +17,7 @@ from typing import Any
 
 from legroom.backends.tensorflow.blocks import put_blocks, take_blocks
 
-__all__ = ["forget_all", "siblings", "switch"]
+__all__ = ["forget_all", "make_room", "siblings", "switch"]
 
 _NAMES = ("train_function", "test_function", "predict_function")
 _OURS = "_legroom_functions"
@@ -75,6 +75,13 @@ def switch(model: Any, manner: Hashable) -> None:
         _models.add(model)
     if sets.current != manner:
         sets.change(model, manner)
+
+
+def make_room(model: Any) -> None:
+    """Keras is about to train a model by itself: it finds all the memory that it would find."""
+    sets = vars(model).get(_OURS)
+    for functions in [] if sets is None else sets.others.values():
+        _tell(functions, "drop_slices")
 
 
 def siblings(model: Any, name: str) -> list[Any]:

@@ -74,9 +74,15 @@ class Step:
         return other
 
     def suspend(self) -> None:
-        """Hold no memory of the device while others run; what was traced stays."""
+        """Hold no sums of gradients while others run; what was traced stays."""
         if self._sliced is not None:
             self._sliced.empty()
+
+    def drop_slices(self) -> None:
+        """Forget what slices were traced, which holds constants as large as activations."""
+        if self._sliced is not None:
+            self._sliced.release()
+            self._sliced = None
 
     @property
     def pool(self) -> Any:
@@ -96,8 +102,7 @@ class Step:
         """
         if slice_size is None:
             if self._sliced is not None and (self.samples(data) or 0) >= self._sliced.largest:
-                self._sliced.release()
-                self._sliced = None
+                self.drop_slices()
             return self._whole(data)
         if self._sliced is None:
             self._sliced = SlicedStep(self._traits, self.rules(data))
@@ -184,9 +189,7 @@ class Step:
     def _start_anew(self, order: Orderer | None = None) -> None:
         self._whole = WholeStep(self._traits, order)
         self._as_it_came = False
-        if self._sliced is not None:
-            self._sliced.release()
-            self._sliced = None
+        self.drop_slices()
 
     @property
     def needs_data(self) -> bool:

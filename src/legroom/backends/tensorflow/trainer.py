@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from legroom.backends import patches
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.data_end import DataEnd
-from legroom.backends.tensorflow.function_sets import siblings, switch
+from legroom.backends.tensorflow.function_sets import make_room, siblings, switch
 from legroom.backends.tensorflow.positions import Counted, patch_epochs
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.trainable import as_first_traced
@@ -143,6 +143,11 @@ class _Function:
         for _, _, step in self._runners:
             step.suspend()
 
+    def drop_slices(self) -> None:
+        """Hold no memory of the device at all, at the price of tracing slices again."""
+        for _, _, step in self._runners:
+            step.drop_slices()
+
     def resume(self) -> None:
         """The model runs in this manner again."""
         if self._end is not None:
@@ -203,6 +208,8 @@ def _surrounded(
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if manner(self) is None:
+            if name in ("fit", "train_on_batch"):
+                make_room(self)
             return original(self, *args, **kwargs)
         return around(self, name, functools.partial(original, self, *args, **kwargs))
 
