@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from legroom.core.disabled import is_disabled
 from legroom.core.errors import UnsupportedModel
 from legroom.core.units import parse_size
 from legroom.guard.importing import after_import
@@ -53,6 +54,8 @@ def fit(
         LegroomError: If the plan is for another model, or of another version of legroom.
         SnapshotError: If another process trains in the folder.
     """
+    if is_disabled():
+        return _plain_fit(model, args, kwargs)
     from legroom.guard.kept import kept_in
     from legroom.guard.registry import registry
 
@@ -84,6 +87,8 @@ def guard(
     Returns:
         The same model.
     """
+    if is_disabled():
+        return model
     options = GuardOptions.read(memory, exact, slice_size)
     from legroom.guard.registry import registry
 
@@ -93,6 +98,8 @@ def guard(
 
 def install(*, memory: str | int | None = None, exact: bool = False) -> None:
     """Guard every Keras model of this process from now on; in notebooks `%load_ext legroom`."""
+    if is_disabled():
+        return
     options = GuardOptions.read(memory, exact)
     _refuse_legacy()
     from legroom.guard.registry import registry
@@ -108,6 +115,8 @@ def limit(size: str | int) -> None:
     Raises:
         BadBudget: If the size can't be used, or it is too late.
     """
+    if is_disabled():
+        return
     from legroom.machine.memory import device_limit
 
     limit_bytes = parse_size(size, whole=device_limit())
@@ -178,15 +187,28 @@ def step(
     options = GuardOptions.read(memory, exact, slice_size)
 
     def decorate(inner: Any) -> Any:
+        if is_disabled():
+            return inner
+        from legroom.backends import patches
         from legroom.backends.tensorflow.functions import guarded_function
         from legroom.guard.registry import supervised
         from legroom.guard.session import SpeakingStep
 
+        patches.switch_on()
         return guarded_function(
             inner, lambda made: SpeakingStep(supervised(made, options)), returns
         )
 
     return decorate if function is None else decorate(function)
+
+
+def _plain_fit(model: Any, args: Any, kwargs: Any) -> Any:
+    """Keras's own, with an empty report for scripts that look at it."""
+    from legroom.report.run import RunReport
+
+    history = model.fit(*args, **kwargs)
+    history.legroom = RunReport()
+    return history
 
 
 def _checked(model: Any) -> Any:

@@ -135,8 +135,10 @@ def _patch_backend() -> None:
             f"legroom guards Keras on TensorFlow so far; here Keras runs on {backend!r}. "
             "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
         )
+    from legroom.backends import patches
     from legroom.backends.tensorflow.trainer import patch_trainer
 
+    patches.switch_on()
     patch_trainer(registry.manner, registry.guard, registry.around)
 
 

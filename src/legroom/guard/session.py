@@ -16,7 +16,7 @@ from legroom.guard.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
-__all__ = ["Session", "SpeakingStep", "report_at_exit", "terminal"]
+__all__ = ["Session", "SpeakingStep", "report_all", "report_at_exit", "terminal"]
 
 
 class Session:
@@ -120,7 +120,8 @@ def report_at_exit(step: GuardedStep) -> GuardedStep:
 
 
 @atexit.register
-def _report_all() -> None:
+def report_all() -> None:
+    """The end, of the process or of legroom in it: what was not reported yet is."""
     for step in list(_unreported):
         step.report()
     for speaking in list(_speaking):
@@ -145,6 +146,7 @@ class SpeakingStep:
         with listening(self._events.append):
             self._step.report()
         report = RunReport.from_events(self._events)
+        self._events.clear()
         if report.sliced:
             _show(report)
 

@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from legroom.backends import patches
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.data_end import DataEnd
-from legroom.backends.tensorflow.function_sets import make_room, siblings, switch
+from legroom.backends.tensorflow.function_sets import forget_all, make_room, siblings, switch
 from legroom.backends.tensorflow.positions import Counted, patch_epochs
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.trainable import as_first_traced
@@ -57,6 +57,7 @@ def patch_trainer(
                  "predict_on_batch"):  # fmt: skip
         patches.put(__name__, _Trainer, name, functools.partial(_surrounded, name, manner, around))
     patch_epochs()
+    patches.at_removal(forget_all)
 
 
 def unguardable(model: Any) -> str | None:
