@@ -67,6 +67,7 @@ class GuardedStep:
         self._ordered = False
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
+        self._budget_is_old = True
         self._told: set[int] = set()  # batches whose slices were told in this call
         self._measured: dict[int, int] = {}
         self._peak = 0
@@ -100,7 +101,7 @@ class GuardedStep:
         Args:
             training: Its number, in a run that can be resumed.
         """
-        self._tell.budget_bytes = None
+        self._budget_is_old = True
         self._told.clear()
         self._peak = self._largest = 0
         begin = getattr(self._step, "begin_call", None)
@@ -209,6 +210,8 @@ class GuardedStep:
         peak = sampler.peak_bytes
         if self._tell.budget_bytes is None or peak is None or not self._current:
             return None
+        if not self._largest:
+            return None  # not in this call
         samples, size = next(reversed(self._current.items()))
         return wording.status(peak, self._tell.budget_bytes, -(-samples // size))
 
@@ -389,8 +392,9 @@ class GuardedStep:
 
     def _free(self, in_use: int | None) -> int | None:
         """The bytes that are free for a step; None where nobody knows."""
-        if self._tell.budget_bytes is None:
+        if self._budget_is_old:
             self._tell.budget_bytes = self._read_budget(in_use)
+            self._budget_is_old = False
         if self._tell.budget_bytes is None:
             return None
         return max(0, self._tell.budget_bytes - (in_use or 0))

@@ -26,12 +26,15 @@ def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], A
 
     @functools.wraps(call)
     def traced(data: Any) -> Any:
-        if not seen or not seen[0].complete:
-            # A layer that is built by its first call has variables only after it.
-            seen[:] = [_Flags(model)]
+        if seen:
+            with seen[0].in_force():
+                return call(data)
+        # Before the call, which may set some itself, as the step of a GAN does.
+        seen.append(_Flags(model))
+        try:
             return call(data)
-        with seen[0].in_force():
-            return call(data)
+        finally:
+            seen[0].look()  # a layer that was built by the call has variables only now
 
     return traced
 
@@ -40,18 +43,23 @@ class _Flags:
     """The flags of a model's layers and their variables at one moment."""
 
     def __init__(self, model: Any) -> None:
-        layers = list(model._flatten_layers())
-        self.complete = all(layer.built for layer in layers)
-        self._flags = [
-            (thing, thing.trainable)
-            for thing in (*layers, *(v for layer in layers for v in layer._trainable_variables))
-        ]
+        self._model = model
+        self._flags: dict[int, tuple[Any, bool]] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Note what was not there before."""
+        for layer in self._model._flatten_layers():
+            for thing in (layer, *layer._trainable_variables):
+                self._flags.setdefault(id(thing), (thing, thing.trainable))
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
         """Have them hold for a while."""
         changed = [
-            (thing, now, then) for thing, then in self._flags if (now := thing.trainable) != then
+            (thing, now, then)
+            for thing, then in self._flags.values()
+            if (now := thing.trainable) != then
         ]
         for thing, _, then in changed:
             # Not by its setter: a layer's own would set those of all layers in it.
