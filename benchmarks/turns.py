@@ -13,12 +13,15 @@ _PRECISION = 0.01
 _FEWEST, _LONGEST = 11, 90.0
 
 
-def take_turns(plain: Callable[[], float], other: Callable[[], float]) -> dict[str, float]:
+def take_turns(
+    plain: Callable[[], float], other: Callable[[], float], *, fewest: int = _FEWEST
+) -> dict[str, float]:
     """Compare two runs.
 
     Args:
         plain: Runs once, and returns the seconds that count.
         other: The same with what is to be measured.
+        fewest: Rounds that are taken at least.
 
     Returns:
         The median of the rounds' ratios, the 95 % interval of that median, and the median seconds.
@@ -35,7 +38,7 @@ def take_turns(plain: Callable[[], float], other: Callable[[], float]) -> dict[s
         ratios = sorted(b / a for a, b in times)
         low, high = _interval(ratios)
         enough = high - low <= 2 * _PRECISION or time.monotonic() - began > _LONGEST
-        if enough and len(times) >= _FEWEST:
+        if enough and len(times) >= fewest:
             break
     return {
         "ratio": statistics.median(ratios),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from legroom.doctor.release import release
     from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
-    from legroom.guard import fit, guard, install, limit, resumable, step
+    from legroom.guard import fit, guard, install, limit, resumable, step, uninstall
     from legroom.guard.tensorboard import TensorBoard
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
@@ -70,6 +70,8 @@ __all__ = [
     "slim",
     "step",
     "stream",
+    "uninstall",
+    "unload_ipython_extension",
     "watch",
 ]
 
@@ -103,6 +105,7 @@ _HOMES = {
     "slim": "legroom.doctor.slim",
     "step": "legroom.guard",
     "stream": "legroom.data.stream",
+    "uninstall": "legroom.guard",
     "watch": "legroom.doctor.watch",
 }
 
@@ -126,6 +129,12 @@ def load_ipython_extension(ipython: Any) -> None:
     """What ``%load_ext legroom`` calls: from now on every Keras model is guarded."""
     del ipython  # nothing is added to the shell itself
     importlib.import_module("legroom.guard").install()
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """What ``%unload_ext legroom`` calls: nothing of legroom is left in Keras and TensorFlow."""
+    del ipython
+    importlib.import_module("legroom.guard").uninstall()
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _TICK = 0.2
 # What a user may have set for other runs and would change these.
 _NOT_PASSED_ON = (
+    "LEGROOM_DISABLE",
     "LEGROOM_MEMORY",
     "TF_CPU_ALLOCATOR_USE_BFC",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",

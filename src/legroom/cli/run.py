@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from legroom.backends.tensorflow.caps import MEMORY_VARIABLE, cap_environment
 from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
+from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.errors import BadBudget
 
 __all__ = ["CONTEXT_SETTINGS", "run"]
@@ -138,6 +141,8 @@ def run(
     the command can't be understood. If a signal ends the script, the same ends legroom.
     """
     check_script(script)
+    if is_disabled():
+        _run_plain(script, args or [])
     _check_keras()
     _check_json(json)
     _check_folder(report)
@@ -182,6 +187,18 @@ def run(
     if report is not None:
         _write_page(report)
     raise typer.Exit(code if code >= 0 else die_by(-code))
+
+
+def _run_plain(script: Path, args: Sequence[str]) -> NoReturn:
+    """Become the Python that runs the script, as if `python` had been typed and not `legroom run`.
+
+    An exec and not a child: nothing of legroom is between the script and who started it.
+    """
+    from legroom.report.terminal import say
+
+    say(f"{DISABLE_VARIABLE} is set: {script} runs without legroom. Unset it to have it guarded.")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, str(script), *args])
 
 
 def _check_keras() -> None:

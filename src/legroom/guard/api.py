@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from legroom.core.aside import say_left_out
+from legroom.core.disabled import is_disabled
 from legroom.core.errors import UnsupportedModel
 from legroom.core.units import parse_size
 from legroom.guard.importing import after_import
@@ -54,24 +55,19 @@ def fit(
         LegroomError: If the plan is for another model, or of another version of legroom.
         SnapshotError: If another process trains in the folder.
     """
+    if is_disabled():
+        return _plain_fit(model, args, kwargs)
     from legroom.guard.kept import kept_in
     from legroom.guard.registry import registry
 
-    before = registry.own_options(_checked(model))
+    _checked(model)
     options = GuardOptions.read(memory, exact, slice_size)
     if plan is not None:
         from legroom.guard.planned import planned_options
 
         options = planned_options(model, plan, options)
-    registry.add(model, options)
-    try:
-        with kept_in(snapshots):
-            history = model.fit(*args, **kwargs)
-    finally:
-        if before is None:
-            registry.remove(model)
-        else:
-            registry.add(model, before)
+    with kept_in(snapshots), registry.guarding(model, options):
+        history = model.fit(*args, **kwargs)
     if not hasattr(history, "legroom"):  # trained as Keras would
         from legroom.report.run import RunReport
 
@@ -97,6 +93,8 @@ def guard(
     Returns:
         The same model.
     """
+    if is_disabled():
+        return model
     options = GuardOptions.read(memory, exact, slice_size)
     from legroom.guard.registry import registry
 
@@ -106,6 +104,8 @@ def guard(
 
 def install(*, memory: str | int | None = None, exact: bool = False) -> None:
     """Guard every Keras model of this process from now on; in notebooks `%load_ext legroom`."""
+    if is_disabled():
+        return
     options = GuardOptions.read(memory, exact)
     _refuse_legacy()
     from legroom.guard.registry import registry
@@ -121,6 +121,8 @@ def limit(size: str | int) -> None:
     Raises:
         BadBudget: If the size can't be used, or it is too late.
     """
+    if is_disabled():
+        return
     from legroom.backends.tensorflow.caps import whole_bytes
 
     limit_bytes = parse_size(size, whole=whole_bytes())
@@ -191,6 +193,8 @@ def step(
     options = GuardOptions.read(memory, exact, slice_size)
 
     def decorate(inner: Any) -> Any:
+        if is_disabled():
+            return inner
         from legroom.backends.tensorflow.keras_parts import missing
 
         if (lacking := missing("guard")) is not None:
@@ -199,15 +203,26 @@ def step(
             with terminal():
                 say_left_out("every step runs as it is, without legroom", lacking)
             return inner
+        from legroom.backends import patches
         from legroom.backends.tensorflow.functions import guarded_function
         from legroom.guard.registry import supervised
         from legroom.guard.session import SpeakingStep
 
+        patches.switch_on()
         return guarded_function(
             inner, lambda made: SpeakingStep(supervised(made, options)), returns
         )
 
     return decorate if function is None else decorate(function)
+
+
+def _plain_fit(model: Any, args: Any, kwargs: Any) -> Any:
+    """Keras's own, with an empty report for scripts that look at it."""
+    from legroom.report.run import RunReport
+
+    history = model.fit(*args, **kwargs)
+    history.legroom = RunReport()
+    return history
 
 
 def _checked(model: Any) -> Any:

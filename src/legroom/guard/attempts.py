@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.core.events import emit
+from legroom.snapshots.run import current_run
 
 __all__ = ["Attempts"]
 
@@ -19,18 +20,26 @@ class Attempts:
     Args:
         step: The backend's step.
         subject: What its batches are, for messages.
-        training: The number of the training it belongs to.
     """
 
-    def __init__(self, step: Any, subject: str, training: int | None) -> None:
+    def __init__(self, step: Any, subject: str) -> None:
         self._step = step
         self._subject = subject
-        self._training = training
+        self._training: int | None = None
         self._passed: set[tuple[int | None, int | None]] = set()
         self.guarded: Any = None  # whose predictions are written down, too
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._step, name)
+
+    def begin_call(self, training: int | None) -> None:
+        """A call of Keras begins: in another training everything is tried for the first time."""
+        self._training = training
+        self._passed.clear()
+        run = current_run()
+        size = None if run is None else run.barred.get((training, self._subject))
+        if size is not None and self.guarded is not None:
+            self.guarded.bar(size)
 
     def run(self, data: Any, slice_size: int | None) -> Any:
         """Run the step; the first time at each size, say so before and after."""

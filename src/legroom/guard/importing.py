@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from legroom.backends import patches
 from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
 
 __all__ = ["after_import", "install_when_imported"]
@@ -23,6 +25,8 @@ def install_when_imported(*, exact: bool = False) -> None:
 
     A script may set up its environment before it imports TensorFlow, or never import it at all.
     """
+    if is_disabled():
+        return
 
     def guard_all(module: ModuleType) -> None:
         if module.backend.backend() == "tensorflow":
@@ -53,6 +57,7 @@ def _release_between_trainings() -> None:
 
     listeners = contextlib.ExitStack()
     listeners.enter_context(listening(BetweenTrainings()))
+    patches.at_removal(listeners.close)
     atexit.register(listeners.close)
 
 
@@ -70,7 +75,9 @@ def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
     if name in sys.modules:
         carefully(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport(name, carefully))
+        finder = _AfterImport(name, carefully)
+        sys.meta_path.insert(0, finder)
+        patches.at_removal(finder.take_away)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -100,9 +107,15 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             spec.loader = _Loader(spec.loader, self._finish)
         return spec
 
+    def take_away(self) -> bool:
+        """Look no longer; whether it did."""
+        if self not in sys.meta_path:
+            return False
+        sys.meta_path.remove(self)
+        return True
+
     def _finish(self, module: ModuleType) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        if self.take_away():
             self._then(module)
 
 

@@ -66,12 +66,13 @@ class GuardedStep:
         self._tensors: StepNeeds | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
-        self._knows_budget = False
         self._ordered = False
         self._lean = False
         self._too_much_lean: set[int] = set()
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
+        self._budget_is_old = True
+        self._told: set[int] = set()  # batches whose slices were told in this call
         self._measured: dict[int, int] = {}
         self._peak = 0
         self._predicted: int | None = None
@@ -93,8 +94,23 @@ class GuardedStep:
 
     def bar(self, size: int) -> None:
         """Never use slices of this size, or larger ones: they ended a process before."""
-        self._search.failed(size, None)
-        self._tell.barred = size
+        if self._tell.barred != size:
+            self._search.failed(size, None)
+            self._whole_fits.clear()
+            self._tell.barred = size
+
+    def begin_call(self, training: int | None) -> None:
+        """A call of Keras begins: what is known stays; what is there now is looked at again.
+
+        Args:
+            training: Its number, in a run that can be resumed.
+        """
+        self._budget_is_old = True
+        self._told.clear()
+        self._peak = self._largest = 0
+        begin = getattr(self._step, "begin_call", None)
+        if begin is not None:
+            begin(training)
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
@@ -202,6 +218,8 @@ class GuardedStep:
         peak = sampler.peak_bytes
         if self._tell.budget_bytes is None or peak is None or not self._current:
             return None
+        if not self._largest:
+            return None  # not in this call
         samples, size = next(reversed(self._current.items()))
         return wording.status(peak, self._tell.budget_bytes, -(-samples // size))
 
@@ -236,6 +254,9 @@ class GuardedStep:
                 self._tell.changed(samples, size, before, need, free)
         elif size >= samples and before is not None and before < samples:
             self._tell.changed(samples, size, before, None, free)
+        elif size < samples and samples not in self._told:
+            self._tell.plan(samples, size, "kept")  # said before; a report wants it each time
+        self._told.add(samples)
         return size
 
     def _expected(self, samples: int, size: int) -> int | None:
@@ -437,9 +458,9 @@ class GuardedStep:
 
     def _free(self, in_use: int | None) -> int | None:
         """The bytes that are free for a step; None where nobody knows."""
-        if not self._knows_budget:
-            self._knows_budget = True
+        if self._budget_is_old:
             self._tell.budget_bytes = self._read_budget(in_use)
+            self._budget_is_old = False
         if self._tell.budget_bytes is None:
             return None
         return max(0, self._tell.budget_bytes - (in_use or 0))

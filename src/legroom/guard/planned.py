@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
 from legroom.guard.options import GuardOptions, Start
 from legroom.plan.bound import blocks_here, check_plan, register_applier
@@ -17,6 +18,8 @@ def guard_by_plan(model: Any, plan: Plan) -> Any:
     """Guard a model, beginning with a plan."""
     from legroom.guard.registry import registry
 
+    if is_disabled():
+        return model
     registry.add(model, planned_options(model, plan, GuardOptions()))
     return model
 

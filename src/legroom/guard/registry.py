@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import weakref
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from legroom.core.aside import in_a_line, say_left_out
@@ -34,12 +35,30 @@ class Registry:
         """Guard a model from now on."""
         if _patch_backend():
             self._options[model] = options
-            _start_anew(model)
+            _switch(model, self.manner(model))
 
     def remove(self, model: Any) -> None:
-        """Leave a model to Keras again."""
+        """Leave a model to Keras again, or to what holds for every model."""
         if self._options.pop(model, None) is not None:
-            _start_anew(model)
+            _switch(model, self.manner(model))
+
+    @contextlib.contextmanager
+    def guarding(self, model: Any, options: GuardOptions) -> Iterator[None]:
+        """Guard a model for a while."""
+        before = self._options.get(model)
+        self.add(model, options)
+        try:
+            yield
+        finally:
+            if before is None:
+                self.remove(model)
+            else:
+                self.add(model, before)
+
+    def clear(self) -> None:
+        """Guard nothing any more."""
+        self._options.clear()
+        self._everything = None
 
     def add_everything(self, options: GuardOptions) -> None:
         """Guard every model of this process from now on."""
@@ -55,13 +74,11 @@ class Registry:
         """Whether every model of this process is guarded."""
         return self._everything is not None
 
-    def own_options(self, model: Any) -> GuardOptions | None:
-        """How a model was asked to be guarded by name."""
-        return self._options.get(model)
-
-    def wants(self, model: Any) -> bool:
-        """Whether a model is guarded."""
-        return self.options(model) is not None
+    def manner(self, model: Any) -> Hashable:
+        """How a model is guarded, as its functions are kept by; None if it is not."""
+        options = self.options(model)
+        # In a run that can be resumed, steps write down what they try.
+        return None if options is None else (options, current_run() is not None)
 
     def guard(self, model: Any, kind: str, step: Any) -> GuardedStep:
         """Make the guarded runner of one of a model's steps."""
@@ -82,6 +99,7 @@ class Registry:
         reason = unguardable(model)
         if reason is not None:
             return Session.of(model).run_unguarded(model.name, reason, call)
+        _switch(model, self.manner(model))
         if method == "fit":
             foresight.look_at_input(call)
         return Session.of(model).run(method, model, call)
@@ -95,19 +113,17 @@ def supervised(step: Any, options: GuardOptions, subject: str = "batch") -> Guar
     if run.training is None and subject == _SUBJECTS["train"] and not run.said_from_top:
         run.said_from_top = True
         emit("note", wording.starts_from_top())
-    attempts = Attempts(step, subject, run.training)
+    attempts = Attempts(step, subject)
     guarded = attempts.guarded = GuardedStep(attempts, options, subject)
-    if (size := run.barred.get((run.training, subject))) is not None:
-        guarded.bar(size)
+    guarded.begin_call(run.training)
     return guarded
 
 
 registry = Registry()
 
 
-@functools.cache
 def _patch_backend() -> bool:
-    """Take our place in Keras's trainer, once for the process; whether that is possible.
+    """Take our place in Keras's trainer, where it is not taken yet; whether that is possible.
 
     Raises:
         UnsupportedModel: If Keras runs on a backend that legroom does not know yet.
@@ -125,9 +141,11 @@ def _patch_backend() -> bool:
     lacking = missing("guard")
     if lacking is None:
         try:
+            from legroom.backends import patches
             from legroom.backends.tensorflow.trainer import patch_trainer
 
-            patch_trainer(registry.wants, registry.guard, registry.around)
+            patches.switch_on()
+            patch_trainer(registry.manner, registry.guard, registry.around)
             return True
         except Exception as error:
             lacking = in_a_line(error)
@@ -136,10 +154,8 @@ def _patch_backend() -> bool:
     return False
 
 
-def _start_anew(model: Any) -> None:
-    """Have Keras ask for its functions anew, of a model that recomputes nothing."""
-    from legroom.backends.tensorflow.blocks import keep_everything
+def _switch(model: Any, manner: Hashable) -> None:
+    """Give a model the functions that go with how it is guarded now."""
+    from legroom.backends.tensorflow.function_sets import switch
 
-    keep_everything(model)
-    for name in ("train_function", "test_function", "predict_function"):
-        setattr(model, name, None)
+    switch(model, manner)

@@ -85,6 +85,11 @@ class KeptFit:
         self.order_seed = run.seed + self._training
 
     @property
+    def training(self) -> int:
+        """The number of the training in its run."""
+        return self._training
+
+    @property
     def lean(self) -> bool:
         """Whether the host's memory is known to be short."""
         return self._run.lean

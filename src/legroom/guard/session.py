@@ -18,7 +18,7 @@ from legroom.guard.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
-__all__ = ["Session", "SpeakingStep", "report_at_exit", "terminal"]
+__all__ = ["Session", "SpeakingStep", "report_all", "report_at_exit", "terminal"]
 
 
 class Session:
@@ -63,7 +63,7 @@ class Session:
             ):
                 emit("training_started", method=method)
                 try:
-                    result = self._kept(method, model, call)()
+                    result = self._begun(method, model, call)()
                 finally:
                     self._report()
                     sampler.tell()
@@ -75,6 +75,15 @@ class Session:
             if result.legroom.sliced:
                 _show(result.legroom)
         return result
+
+    def _begun(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
+        """The call, with the steps of earlier ones told that another one begins."""
+        kept = self._kept(method, model, call)
+        run = current_run()
+        training = getattr(kept, "training", None if run is None else run.training)
+        for step in list(self._steps):
+            step.begin_call(training)
+        return kept
 
     def _kept(self, method: str, model: Any, call: Any) -> Callable[[], Any]:
         """The call itself; a `fit` is kept in snapshots, where those are wanted."""
@@ -122,7 +131,8 @@ def report_at_exit(step: GuardedStep) -> GuardedStep:
 
 
 @atexit.register
-def _report_all() -> None:
+def report_all() -> None:
+    """The end, of the process or of legroom in it: what was not reported yet is."""
     for step in list(_unreported):
         step.report()
     for speaking in list(_speaking):
@@ -147,6 +157,7 @@ class SpeakingStep:
         with listening(self._events.append):
             self._step.report()
         report = RunReport.from_events(self._events)
+        self._events.clear()
         if report.sliced:
             _show(report)
 

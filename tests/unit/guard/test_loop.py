@@ -320,3 +320,54 @@ def test_samples_are_counted_once(events):
     seen = [event.data for event in events if event.name == "progress"]
     assert sum(data["samples_seen"] for data in seen) == 612
     assert sum(data["samples_lost"] for data in seen) == 0
+
+
+def test_another_call_goes_on_with_what_is_known_and_reports_it_again(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    for _ in range(4):
+        guarded(256)
+    guarded.report()
+    ran, size = len(step.ran), step.ran[-1]
+    events.clear()
+    guarded.begin_call(None)
+    guarded(256)
+    guarded(256)
+    guarded.report()
+    assert step.ran[ran:] == [size, size], "nothing is searched for again"
+    plans = [event for event in events if event.name == "plan"]
+    assert [(event.data["slice_size"], event.text) for event in plans] == [(size, "")]
+    progress = [event.data for event in events if event.name == "progress"]
+    assert [(told["samples_seen"], told["budget_bytes"]) for told in progress] == [(512, 1000)]
+
+
+def test_a_step_that_did_not_run_in_a_call_reports_nothing_of_it(events):
+    guarded = GuardedStep(Step(), GuardOptions())
+    guarded(64)
+    guarded.report()
+    guarded.begin_call(None)
+    events.clear()
+    guarded.report()
+    assert events == []
+
+
+def test_another_call_reads_the_budget_again(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(256)
+    step.limit = 10_000
+    guarded.begin_call(None)
+    for _ in range(3):
+        guarded(256)
+    assert step.ran[-1] is None, "there is room for all of it now"
+
+
+def test_what_is_barred_later_is_not_run_whole_any_more():
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(64)
+    guarded(64)
+    guarded.bar(64)
+    guarded(64)
+    assert step.ran[-1] is not None
+    assert step.ran[-1] < 64

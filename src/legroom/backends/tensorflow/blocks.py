@@ -24,10 +24,12 @@ __all__ = [
     "block_order",
     "functional_parts",
     "keep_everything",
+    "put_blocks",
     "recompute_blocks",
     "recomputing",
     "run_nodes",
     "runs_of",
+    "take_blocks",
 ]
 
 _OURS = "_legroom_recomputes"
@@ -88,25 +90,36 @@ def keep_everything(model: Any) -> None:
             object.__delattr__(part, _OURS)
 
 
-@contextlib.contextmanager
-def recomputing(model: Any, blocks: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Recompute these blocks, and no others, for a while."""
+def take_blocks(model: Any) -> list[tuple[Any, str, Any]]:
+    """Recompute nothing any more; returns what `put_blocks` needs to recompute it again."""
     parts = {id(x): x for x in [*model._flatten_layers(), *functional_parts(model)]}.values()
-    before = [
+    taken = [
         (part, name, vars(part)[name])
         for part in parts
         if _OURS in vars(part)
         for name in (vars(part)[_OURS], _OURS)
     ]
     keep_everything(model)
+    return taken
+
+
+def put_blocks(taken: Sequence[tuple[Any, str, Any]]) -> None:
+    """Recompute what was recomputed before."""
+    for part, name, value in taken:
+        object.__setattr__(part, name, value)
+
+
+@contextlib.contextmanager
+def recomputing(model: Any, blocks: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Recompute these blocks, and no others, for a while."""
+    before = take_blocks(model)
     try:
         if blocks:
             recompute_blocks(model, blocks)
         yield
     finally:
         keep_everything(model)
-        for part, name, value in before:
-            object.__setattr__(part, name, value)
+        put_blocks(before)
 
 
 def functional_parts(model: Any) -> list[Any]:

@@ -20,6 +20,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import record
 
+from legroom.backends import patches
+
 __all__ = ["Applied", "Since", "StepCut", "collecting", "inner_variable", "watch_applies"]
 
 
@@ -90,6 +92,7 @@ def watch_applies(watcher: Callable[[Any], None]) -> None:
     """Have a function called with the optimizer whenever `apply` is carried out, or traced."""
     _patch()
     _watchers.append(watcher)
+    patches.at_removal(lambda: _watchers.remove(watcher))
 
 
 @contextlib.contextmanager
@@ -103,10 +106,10 @@ def collecting(on_apply: Callable[[Applied], None]) -> Iterator[None]:
         _collector.on_apply = before
 
 
-@functools.cache
 def _patch() -> None:
-    for kind in (BaseOptimizer, LossScaleOptimizer):
-        kind.apply = _intercepted(kind.apply)
+    if not patches.has(__name__):
+        for kind in (BaseOptimizer, LossScaleOptimizer):
+            patches.put(__name__, kind, "apply", _intercepted)
 
 
 def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
+from legroom.backends import patches
 from legroom.backends.tensorflow.growth_hooks import user_place
 
 __all__ = ["OnFit", "follow_fits"]
@@ -19,23 +20,25 @@ OnFit = Callable[[Any, Any, dict[str, Any], str], list[Any]]
 
 def follow_fits(on_fit: OnFit) -> None:
     """Have a function called whenever a Keras model is trained by `fit`."""
-    original = TensorFlowTrainer.fit
 
-    @functools.wraps(original)
-    def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        place = user_place() or ""
-        names = ("y", "batch_size", "epochs", "verbose", "callbacks")
-        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
-        y = arguments.get("y")
-        followers = on_fit(self, x if y is None else (x, y), arguments, place)
-        if len(args) < len(names):
-            given = arguments.get("callbacks") or []
-            if not isinstance(given, keras.callbacks.CallbackList):
-                own = list(given) if isinstance(given, (list, tuple)) else [given]
-                kwargs["callbacks"] = [*own, *map(_Follower, followers)]
-        return original(self, x, *args, **kwargs)
+    def followed(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+            place = user_place() or ""
+            names = ("y", "batch_size", "epochs", "verbose", "callbacks")
+            arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+            y = arguments.get("y")
+            followers = on_fit(self, x if y is None else (x, y), arguments, place)
+            if len(args) < len(names):
+                given = arguments.get("callbacks") or []
+                if not isinstance(given, keras.callbacks.CallbackList):
+                    own = list(given) if isinstance(given, (list, tuple)) else [given]
+                    kwargs["callbacks"] = [*own, *map(_Follower, followers)]
+            return original(self, x, *args, **kwargs)
 
-    TensorFlowTrainer.fit = fit
+        return fit
+
+    patches.put(__name__, TensorFlowTrainer, "fit", followed)
 
 
 class _Follower(keras.callbacks.Callback):

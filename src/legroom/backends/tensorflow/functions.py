@@ -22,6 +22,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from legroom.backends import patches
 from legroom.backends.tensorflow import collect
 from legroom.backends.tensorflow.careful import Careful
 from legroom.backends.tensorflow.step import Step
@@ -62,7 +63,7 @@ class GuardedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step, guarded."""
-        if not tf.executing_eagerly():
+        if not tf.executing_eagerly() or patches.is_off():
             return self._function(*args, **kwargs)  # part of another function, which is traced
         objects = [leaf for leaf in tree.flatten((args, kwargs)) if not _varies(leaf)]
         key = tuple(x if isinstance(x, (str, bool)) else id(x) for x in objects)
@@ -142,11 +143,14 @@ _steps: weakref.WeakKeyDictionary[Any, GuardedFunction | None] = weakref.WeakKey
 
 def guard_functions(guard: Guard) -> None:
     """Guard every `tf.function` of this process in which a Keras optimizer is applied."""
+    if patches.has(__name__):
+        return
     collect.watch_applies(_saw_apply)
-    Function.__call__ = _calling(Function.__call__, guard)
+    patches.put(__name__, Function, "__call__", functools.partial(_calling, guard))
+    patches.at_removal(_steps.clear)
 
 
-def _calling(original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+def _calling(guard: Guard, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:

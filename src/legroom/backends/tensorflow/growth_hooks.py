@@ -22,6 +22,8 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from legroom.backends import patches
+
 __all__ = ["Follower", "Made", "Recorder", "TensorLines", "Trace", "user_place"]
 
 # Identities are used again once a model is gone; these are not.
@@ -85,7 +87,6 @@ class Recorder:
         self._follower = follower
         self.traces: list[Trace] = []
         self.datasets: list[Made] = []
-        self._undo = contextlib.ExitStack()
 
     def start(self) -> None:
         """Put the hooks in place, where this TensorFlow has their places."""
@@ -101,35 +102,35 @@ class Recorder:
 
     def stop(self) -> None:
         """Take the hooks away."""
-        self._undo.close()
+        patches.take_off(self)
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-        if isinstance(owner, type):
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            if not isinstance(owner, type):
+                return functools.partial(wrapper, original)
 
-            @functools.wraps(original)
             def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
                 return wrapper(this, original, *args, **kwargs)
-        else:
-            hooked = functools.wraps(original)(functools.partial(wrapper, original))
-        setattr(owner, name, hooked)
-        self._undo.callback(setattr, owner, name, original)
+
+            return hooked
+
+        patches.put(self, owner, name, make)
 
     def _wrap_call(self, owner: Any) -> None:
         """The same as `_calling`, for what is called at every step: as little as can be."""
-        original = owner.__call__
         begins, ended = self._follower.call_begins, self._follower.call_ended
 
-        @functools.wraps(original)
-        def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
-            paused = begins()
-            try:
-                return original(this, *args, **kwargs)
-            finally:
-                ended(paused)
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
+                paused = begins()
+                try:
+                    return original(this, *args, **kwargs)
+                finally:
+                    ended(paused)
 
-        owner.__call__ = hooked
-        self._undo.callback(setattr, owner, "__call__", original)
+            return hooked
+
+        patches.put(self, owner, "__call__", make)
 
     def _tracing(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         traced = original(*args, **kwargs)
@@ -164,21 +165,18 @@ class TensorLines:
 
     def __init__(self) -> None:
         self._lines: dict[int, tuple[Any, str]] = {}
-        self._undo = contextlib.ExitStack()
 
     def start(self) -> None:
         """Begin to note lines."""
         from tensorflow.python import pywrap_tfe
 
         for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute"):
-            original = getattr(pywrap_tfe, name, None)
-            if original is not None:
-                setattr(pywrap_tfe, name, self._noting(original))
-                self._undo.callback(setattr, pywrap_tfe, name, original)
+            if hasattr(pywrap_tfe, name):
+                patches.put(self, pywrap_tfe, name, self._noting)
 
     def stop(self) -> None:
         """Note no more; what was noted stays."""
-        self._undo.close()
+        patches.take_off(self)
 
     def line_of(self, tensor: Any) -> str:
         """The line that made a tensor, or nothing."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context  # no Keras: it may be half imported by now
+
+from legroom.backends import patches
 
 __all__ = ["seed_shuffles"]
 
@@ -21,12 +24,16 @@ __all__ = ["seed_shuffles"]
 def seed_shuffles(seed: int) -> None:
     """Give shuffles without a seed one, in the order in which they are made."""
     seeds = random.Random(seed)
-    original = tf.data.Dataset.shuffle
 
-    @functools.wraps(original)
-    def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if seed is None and context.global_seed() is None:
-            seed = seeds.randrange(1, 2**31)
-        return original(self, buffer_size, seed, *args, **kwargs)
+    def seeded(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def shuffle(
+            self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            if seed is None and context.global_seed() is None:
+                seed = seeds.randrange(1, 2**31)
+            return original(self, buffer_size, seed, *args, **kwargs)
 
-    tf.data.Dataset.shuffle = shuffle
+        return shuffle
+
+    patches.put(__name__, tf.data.Dataset, "shuffle", seeded)

@@ -22,6 +22,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from legroom.backends import patches
 from legroom.backends.tensorflow.counted import Counted, Position, Watch
 from legroom.backends.tensorflow.data_end import keras_at_the_end
 from legroom.backends.tensorflow.iterators import buffered_bytes, has_shuffle, load_iterator
@@ -315,13 +316,13 @@ def watched(watch: Watch) -> Iterator[None]:
 
 def patch_epochs() -> None:
     """Take our place where Keras makes the epochs over its data."""
-    original = keras_trainer.TFEpochIterator
-    if getattr(original, "legroom_made", False):
-        return
 
-    def make(*args: Any, **kwargs: Any) -> Any:
-        watch, _watching.watch = _watching.watch, None  # the first one of a `fit` is its data
-        return original(*args, **kwargs) if watch is None else Epochs(watch, *args, **kwargs)
+    def made(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **kwargs: Any) -> Any:
+            watch, _watching.watch = _watching.watch, None  # the first one of a `fit` is its data
+            return original(*args, **kwargs) if watch is None else Epochs(watch, *args, **kwargs)
 
-    make.legroom_made = True  # type: ignore[attr-defined]
-    keras_trainer.TFEpochIterator = make
+        return make
+
+    if not patches.has(__name__):
+        patches.put(__name__, keras_trainer, "TFEpochIterator", made)

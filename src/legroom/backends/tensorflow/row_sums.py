@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import numpy as keras_numpy
+from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends.tensorflow.shadow import replaced
 
@@ -53,7 +54,14 @@ class RowSums:
     def clear(self) -> None:
         """Nothing is added up yet."""
         for sum_ in self._sums.values():
-            sum_.assign(tf.zeros(sum_.shape, sum_.dtype))
+            gen_resource_variable_ops.assign_variable_op(
+                sum_.handle, tf.zeros(sum_.shape, sum_.dtype)
+            )
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables that hold the sums."""
+        return list(self._sums.values())
 
     def add(self, values: Any, indices: Any) -> None:
         """Add rows, in a graph or eagerly."""

@@ -19,6 +19,8 @@ from keras import Layer, ops, tree
 from keras.src.losses import loss as loss_module
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from legroom.backends import patches
+
 __all__ = ["Scale", "scaling"]
 
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
@@ -100,12 +102,12 @@ def scaling(scale: Scale) -> Iterator[Scale]:
         _active.scale = before
 
 
-@functools.cache
 def _patch() -> None:
-    loss_module.reduce_weighted_values = _reduction(loss_module.reduce_weighted_values)
-    loss_module.Loss.__call__ = _naming(loss_module.Loss.__call__)
-    Layer.add_loss = _adding(Layer.add_loss)
-    LossScaleOptimizer.scale_loss = _scaled(LossScaleOptimizer.scale_loss)
+    if not patches.has(__name__):
+        patches.put(__name__, loss_module, "reduce_weighted_values", _reduction)
+        patches.put(__name__, loss_module.Loss, "__call__", _naming)
+        patches.put(__name__, Layer, "add_loss", _adding)
+        patches.put(__name__, LossScaleOptimizer, "scale_loss", _scaled)
 
 
 def _reduction(original: Callable[..., Any]) -> Callable[..., Any]:

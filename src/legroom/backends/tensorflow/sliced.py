@@ -37,6 +37,9 @@ from legroom.backends.tensorflow.writes import (
 
 __all__ = ["SlicedStep"]
 
+# Batches of so many sizes are told apart; functions of those before them are dropped.
+_MOST_CUTS = 8
+
 
 class SlicedStep:
     """Runs a step slice by slice.
@@ -55,7 +58,8 @@ class SlicedStep:
         self._functions: dict[tuple[int, int], Any] = {}
         self._counting: Any = None
         self._slices = 1
-        self._slice_size: int | None = None
+        # The sizes of slices that batches of a size were last cut into, the latest batch last.
+        self._cuts: dict[int, set[int]] = {}
         self._held_order: list[int] = []
         self._held_results: dict[int, int] = {}
 
@@ -66,10 +70,10 @@ class SlicedStep:
         parts = batch.Slices(data, samples, slice_size)
         sizes = parts.sizes
         self._slices = len(sizes)
-        if slice_size != self._slice_size:
-            # Functions keep constants as large as activations: those of other sizes go.
-            self._slice_size = slice_size
-            self._functions = {key: f for key, f in self._functions.items() if key[1] in sizes}
+        before = self._cuts.pop(samples, None)
+        self._cuts[samples] = set(sizes)
+        if before != self._cuts[samples]:
+            self._keep_only_used()
         if self._traits.eager:
             with logging_writes() as log:
                 return self._undone_by(log, parts, sizes)
@@ -77,11 +81,36 @@ class SlicedStep:
         metrics = [v._value.handle for m in self._rules.metrics for v in m.variables]
         return self._undone_by(Snapshot([*self._handles.values(), *metrics]), parts, sizes)
 
+    @property
+    def largest(self) -> int:
+        """The largest batch that is run in slices."""
+        return max(self._cuts, default=0)
+
     def release(self) -> None:
         """Free the accumulators: the step runs whole again."""
         for update in self._updates:
             update.release()
+        self.forget_functions()
+
+    def empty(self) -> None:
+        """Free the accumulators' memory until the next step, but keep what was traced."""
+        for update in self._updates:
+            update.empty()
+
+    def forget_functions(self) -> None:
+        """Memory is short: what batches of other sizes need is traced again when they come."""
         self._functions.clear()
+        self._cuts.clear()
+
+    def _keep_only_used(self) -> None:
+        """Functions keep constants as large as activations: those of no batch's slices go.
+
+        The last batch of an epoch is a shorter one, so those of several batches are kept.
+        """
+        while len(self._cuts) > _MOST_CUTS:
+            self._cuts.pop(next(iter(self._cuts)))
+        used = set().union(*self._cuts.values())
+        self._functions = {key: f for key, f in self._functions.items() if key[1] in used}
 
     def _undone_by(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
         """Run all passes; on running out of memory put back what `saved` holds."""

@@ -65,6 +65,26 @@ class Step:
             self._rules = Rules(applies=0, gradients=[], concatenates=True)
         self._sliced: SlicedStep | None = None
         self._slices: StepGraph | None = None
+        self._as_it_came = True
+
+    def sibling(self) -> Step:
+        """The same step for another search, with what was traced and found out of it so far."""
+        other = Step(self._traits, model=self._model, returns=self._returns)
+        other._rules = self._rules
+        if self._as_it_came:
+            other._whole = self._whole
+        return other
+
+    def suspend(self) -> None:
+        """Hold no sums of gradients while others run; what was traced stays."""
+        if self._sliced is not None:
+            self._sliced.empty()
+
+    def drop_slices(self) -> None:
+        """Forget what slices were traced, which holds constants as large as activations."""
+        if self._sliced is not None:
+            self._sliced.release()
+            self._sliced = None
 
     @property
     def pool(self) -> Any:
@@ -83,9 +103,8 @@ class Step:
             slice_size: The size of its slices; None for the whole batch at once.
         """
         if slice_size is None:
-            if self._sliced is not None:
-                self._sliced.release()
-                self._sliced = None
+            if self._sliced is not None and (self.samples(data) or 0) >= self._sliced.largest:
+                self.drop_slices()
             return self._whole(data)
         if self._sliced is None:
             self._sliced = SlicedStep(self._traits, self.rules(data))
@@ -201,9 +220,8 @@ class Step:
 
     def _start_anew(self, order: Orderer | None = None) -> None:
         self._whole = WholeStep(self._traits, order, lean=self._lean)
-        if self._sliced is not None:
-            self._sliced.release()
-            self._sliced = None
+        self._as_it_came = False
+        self.drop_slices()
 
     @property
     def needs_data(self) -> bool:
@@ -236,9 +254,10 @@ class Step:
         names = [] if self._model is None else [x.name for x in self._model._flatten_layers()]
         return match_layer(op, names) or layer_of_op(op) or op
 
-    @staticmethod
-    def recover() -> None:
+    def recover(self) -> None:
         """Free what a failed step left behind, once its exception is dropped."""
+        if self._sliced is not None:
+            self._sliced.forget_functions()
         gc.collect()
 
 

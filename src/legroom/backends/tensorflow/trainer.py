@@ -8,26 +8,31 @@ adapters, callbacks, logs, `History`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 
+from legroom.backends import patches
 from legroom.backends.tensorflow.batch import concatenate
 from legroom.backends.tensorflow.careful import Careful
 from legroom.backends.tensorflow.counted import Counted
 from legroom.backends.tensorflow.data_end import DataEnd, keras_at_the_end
+from legroom.backends.tensorflow.function_sets import forget_all, make_room, siblings, switch
 from legroom.backends.tensorflow.keras_parts import missing
 from legroom.backends.tensorflow.step import Step
+from legroom.backends.tensorflow.trainable import as_first_traced
 from legroom.backends.tensorflow.traits import Traits
 from legroom.core.aside import in_a_line, say_left_out
 
-__all__ = ["Guard", "patch_trainer", "unguardable"]
+__all__ = ["Guard", "Manner", "patch_trainer", "unguardable"]
 
 # Given a model, what its function is for and its step: the runner of that step.
 Guard = Callable[[Any, str, Step], Callable[[Any], Any]]
+# Given a model, a name of how it is guarded, the same for the same options; None if it is not.
+Manner = Callable[[Any], Hashable]
 
 _MADE = {"train": "make_train_function", "test": "make_test_function",
          "predict": "make_predict_function"}  # fmt: skip
@@ -35,27 +40,30 @@ _Trainer = keras_trainer.TensorFlowTrainer
 
 
 def patch_trainer(
-    wants: Callable[[Any], bool],
+    manner: Manner,
     guard: Guard,
     around: Callable[[Any, str, Callable[[], Any]], Any],
 ) -> None:
     """Hand Keras guarded functions for the models that are wanted.
 
     Args:
-        wants: Whether a model is to be guarded.
+        manner: How a model is to be guarded, if it is.
         guard: Makes the runner of a model's step.
         around: Called with a model, a method's name and the call itself, around `fit` and its
             like; returns what they return.
     """
+    if patches.has(__name__):
+        return
     for kind, name in _MADE.items():
-        setattr(_Trainer, name, _making(kind, getattr(_Trainer, name), wants, guard))
+        patches.put(__name__, _Trainer, name, functools.partial(_making, kind, manner, guard))
     for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
                  "predict_on_batch"):  # fmt: skip
-        setattr(_Trainer, name, _surrounded(name, getattr(_Trainer, name), wants, around))
+        patches.put(__name__, _Trainer, name, functools.partial(_surrounded, name, manner, around))
     if missing("resume") is None:
         from legroom.backends.tensorflow.positions import patch_epochs
 
         patch_epochs()
+    patches.at_removal(forget_all)
 
 
 def unguardable(model: Any) -> str | None:
@@ -75,7 +83,7 @@ def unguardable(model: Any) -> str | None:
 
 
 def _making(
-    kind: str, original: Callable[..., Any], wants: Callable[[Any], bool], guard: Guard
+    kind: str, manner: Manner, guard: Guard, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     attribute = f"{kind}_function"
 
@@ -83,9 +91,13 @@ def _making(
     def make(self: Any, force: bool = False) -> Any:
         if getattr(self, attribute) is not None and not force:
             return getattr(self, attribute)
-        if not wants(self) or unguardable(self) is not None:
+        how = manner(self)
+        if how is None or unguardable(self) is not None:
             return original(self, force)
         try:
+            switch(self, how)
+            if getattr(self, attribute) is not None and not force:
+                return getattr(self, attribute)
             source = _Function(self, kind, guard)
         except Exception as error:
             _say_unguarded(self, kind, error)
@@ -152,6 +164,25 @@ class _Function:
             return outputs[0]
         return tree.map_structure(lambda *parts: concatenate(parts), *outputs)
 
+    def suspend(self) -> None:
+        """The model runs in another manner from now on."""
+        for _, _, step in self._runners:
+            step.suspend()
+
+    def drop_slices(self) -> None:
+        """Hold no memory of the device at all, at the price of tracing slices again."""
+        for _, _, step in self._runners:
+            step.drop_slices()
+
+    def resume(self) -> None:
+        """The model runs in this manner again."""
+        if self._end is not None:
+            self._end = DataEnd(self._model)  # what it counts from was moved by others
+
+    def step_for(self, spec: Any) -> Step | None:
+        """The step for data of this spec, where there was such data."""
+        return next((step for known, _, step in self._runners if _same(known, spec)), None)
+
     def graphs(self) -> list[Any]:
         """The graphs of the steps that were run, one for each kind of data."""
         return [graph for _, _, step in self._runners for graph in step.graphs()]
@@ -159,26 +190,43 @@ class _Function:
     def _runner(self, spec: Any) -> tuple[Callable[[Any], Any], Step]:
         """The runner for data of this spec: a model may be fed by several sources in turn."""
         for known, runner, step in self._runners:
-            if known is spec or (known is not None and spec is not None and known == spec):
+            if _same(known, spec):
                 return runner, step
+        step = self._traced_elsewhere(spec) or self._new_step(spec)
+        runner = Careful(
+            functools.partial(self._guard, self._model, self._kind, step),
+            step.plain,
+            functools.partial(_say_unguarded, self._model, self._kind),
+        )
+        self._runners.append((spec, runner, step))
+        return runner, step
+
+    def _traced_elsewhere(self, spec: Any) -> Step | None:
+        """The step as it was traced when the model ran in another manner."""
+        for function in siblings(self._model, f"{self._kind}_function"):
+            source = getattr(function, "__self__", function)
+            step = source.step_for(spec) if isinstance(source, _Function) else None
+            if step is not None:
+                return step.sibling()
+        return None
+
+    def _new_step(self, spec: Any) -> Step:
         usable = spec if spec is not None and _plain(spec) else None
         model = self._model
+        call = getattr(model, f"{self._kind}_step")
         traits = Traits(
-            getattr(model, f"{self._kind}_step"),
+            call if model.run_eagerly else as_first_traced(model, call),
             strategy=model.distribute_strategy,
             eager=model.run_eagerly,
             jit_compile=model.jit_compile,
             trains=self._kind == "train",
             spec=usable,
         )
-        step = Step(traits, model=model, concatenates=self._kind == "predict")
-        runner = Careful(
-            functools.partial(self._guard, model, self._kind, step),
-            step.plain,
-            functools.partial(_say_unguarded, model, self._kind),
-        )
-        self._runners.append((spec, runner, step))
-        return runner, step
+        return Step(traits, model=model, concatenates=self._kind == "predict")
+
+
+def _same(known: Any, spec: Any) -> bool:
+    return known is spec or (known is not None and spec is not None and known == spec)
 
 
 def _say_unguarded(model: Any, kind: str, error: BaseException) -> None:
@@ -192,13 +240,15 @@ def _say_unguarded(model: Any, kind: str, error: BaseException) -> None:
 
 def _surrounded(
     name: str,
-    original: Callable[..., Any],
-    wants: Callable[[Any], bool],
+    manner: Manner,
     around: Callable[[Any, str, Callable[[], Any]], Any],
+    original: Callable[..., Any],
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not wants(self):
+        if manner(self) is None:
+            if name in ("fit", "train_on_batch"):
+                make_room(self)
             return original(self, *args, **kwargs)
         return around(self, name, functools.partial(original, self, *args, **kwargs))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
@@ -79,12 +80,11 @@ class Update:
         """Before a step: nothing is added up yet."""
         self._sparse = []
         self._old = None
-        with unlogged():
-            # One after another: all the zeros at once would be another copy of the gradients.
-            for sum_ in self._sums.values():
-                sum_.assign(tf.zeros(sum_.shape, sum_.dtype))
-            for rows in self._row_sums.values():
-                rows.clear()
+        # One after another: all the zeros at once would be another copy of the gradients.
+        for sum_ in self._sums.values():
+            _put(sum_, tf.zeros(sum_.shape, sum_.dtype))
+        for rows in self._row_sums.values():
+            rows.clear()
 
     def add_sparse(self, sparse: list[Any]) -> None:
         """Keep a slice's sparse gradients."""
@@ -119,7 +119,7 @@ class Update:
     def keep_new(self) -> None:
         """After a commit for now: let later passes see old and new values in turn."""
         for new, variable in zip(self._shadows(), self._variables, strict=True):
-            new.assign(inner_variable(variable).value())
+            _put(new, inner_variable(variable).value())
 
     def take_back(self) -> None:
         """Undo a commit that was for now."""
@@ -141,6 +141,12 @@ class Update:
         with unlogged():
             for new, variable in zip(self._shadows(), self._variables, strict=True):
                 inner_variable(variable).assign(new.value())
+
+    def empty(self) -> None:
+        """Free the accumulators' memory until the next step, but keep what was traced with them."""
+        sums = [variable for rows in self._row_sums.values() for variable in rows.variables]
+        for variable in (*self._sums.values(), *sums, *self._new):
+            _put(variable, tf.zeros([], variable.dtype))
 
     def release(self) -> None:
         """Free all memory; the next step makes it anew."""
@@ -239,6 +245,11 @@ class Update:
     def _state(self) -> Snapshot:
         variables = [*self._variables, *self._optimizer.variables]
         return Snapshot([inner_variable(variable).handle for variable in variables])
+
+
+def _put(variable: Any, value: Any) -> None:
+    """Give an accumulator a value, of whatever shape; a variable's own `assign` looks at that."""
+    gen_resource_variable_ops.assign_variable_op(variable.handle, value)
 
 
 def _weighted(gradient: Any, weight: Any) -> Any:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
+from legroom.backends import patches
 from legroom.backends.tensorflow.effects import put_back
 
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
@@ -117,20 +118,17 @@ _WRITERS = (
     "scatter_nd_sub",
     "scatter_nd_update",
 )
-_patched = False
 
 
 def _patch_writes() -> None:
-    global _patched
-    if _patched:
+    if patches.has(__name__):
         return
-    _patched = True
     kinds = [BaseResourceVariable]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
         for name in _WRITERS:
             if name in vars(kind):  # some subclasses carry their own copy of the method
-                setattr(kind, name, _seen(vars(kind)[name]))
+                patches.put(__name__, kind, name, _seen)
 
 
 def _seen(original: Any) -> Any:
@@ -141,6 +139,4 @@ def _seen(original: Any) -> Any:
             _here.log.note(self)
         return original(self, *args, **kwargs)
 
-    write.__name__ = original.__name__
-    write.__doc__ = original.__doc__
     return write

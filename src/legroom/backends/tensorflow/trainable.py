@@ -1,0 +1,71 @@
+"""Which layers are trained: as it was when a step was first traced, because that is Keras's rule.
+
+Keras reads `trainable` while it traces its function, and traces once for each kind of data: a layer
+that is frozen afterwards is trained on until the model is compiled again. A guarded step is traced
+more often, whenever its slices change, and each time must train what the first trace did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["as_first_traced"]
+
+
+def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A model's step that sees `trainable` as it was at its first call.
+
+    Args:
+        model: The model.
+        call: Its step, which is called when it is traced.
+    """
+    seen: list[_Flags] = []
+
+    @functools.wraps(call)
+    def traced(data: Any) -> Any:
+        if seen:
+            with seen[0].in_force():
+                return call(data)
+        # Before the call, which may set some itself, as the step of a GAN does.
+        seen.append(_Flags(model))
+        try:
+            return call(data)
+        finally:
+            seen[0].look()  # a layer that was built by the call has variables only now
+
+    return traced
+
+
+class _Flags:
+    """The flags of a model's layers and their variables at one moment."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._flags: dict[int, tuple[Any, bool]] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Note what was not there before."""
+        for layer in self._model._flatten_layers():
+            for thing in (layer, *layer._trainable_variables):
+                self._flags.setdefault(id(thing), (thing, thing.trainable))
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Have them hold for a while."""
+        changed = [
+            (thing, now, then)
+            for thing, then in self._flags.values()
+            if (now := thing.trainable) != then
+        ]
+        for thing, _, then in changed:
+            # Not by its setter: a layer's own would set those of all layers in it.
+            object.__setattr__(thing, "_trainable", then)
+        try:
+            yield
+        finally:
+            for thing, now, _ in changed:
+                object.__setattr__(thing, "_trainable", now)
