@@ -18,9 +18,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from legroom.backends.tensorflow.traits import leave_alone
+from legroom.backends.tensorflow.traits import all_ours
 
 __all__ = ["AtTheEnd", "DataEnd", "keras_at_the_end"]
 
@@ -89,10 +88,8 @@ def keras_at_the_end(steps_per_execution: int = 1) -> AtTheEnd:
     of_unknown_length = one.filter(lambda x, y: tf.constant(True))
     iterator = iter(of_unknown_length)
     inspect.unwrap(type(model).make_train_function)(model)  # Keras's own, not the guarded one
-    if isinstance(model.train_function, Function):
-        leave_alone(model.train_function)
     returned = 0
-    with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
+    with all_ours(), contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
         for _ in range(2):
             model.train_function(iterator)
             returned += 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from keras import tree
 
-__all__ = ["Traits", "is_ours", "leave_alone", "own_function"]
+__all__ = ["Traits", "all_ours", "is_ours", "own_function"]
 
 
 class Traits:
@@ -79,15 +81,27 @@ def own_function(body: Callable[..., Any], jit_compile: bool | None, spec: Any =
         made = tf.function(body, input_signature=[spec], jit_compile=jit_compile or None)
     else:
         made = tf.function(body, reduce_retracing=True, jit_compile=jit_compile or None)
-    return leave_alone(made)
+    _ours.add(made)
+    return made
 
 
-def leave_alone(function: Any) -> Any:
-    """Have a `tf.function` count as legroom's own, which is not guarded; returns it."""
-    _ours.add(function)
-    return function
+class _Context(threading.local):
+    ours: bool = False
+
+
+_context = _Context()
+
+
+@contextlib.contextmanager
+def all_ours() -> Iterator[None]:
+    """Have every `tf.function` that this thread calls count as legroom's own: none is guarded."""
+    before, _context.ours = _context.ours, True
+    try:
+        yield
+    finally:
+        _context.ours = before
 
 
 def is_ours(function: Any) -> bool:
     """Whether a `tf.function` is one of legroom's own."""
-    return function in _ours
+    return _context.ours or function in _ours
