@@ -136,16 +136,16 @@ def _patch_backend() -> bool:
             f"legroom guards Keras on TensorFlow so far; here Keras runs on {backend!r}. "
             "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
         )
+    from legroom.backends import patches
     from legroom.backends.tensorflow.keras_parts import missing
 
     lacking = missing("guard")
     if lacking is None:
         try:
-            from legroom.backends import patches
             from legroom.backends.tensorflow.trainer import patch_trainer
 
-            patches.switch_on()
             patch_trainer(registry.manner, registry.guard, registry.around)
+            patches.switch_on()
             return True
         except Exception as error:
             lacking = in_a_line(error)

@@ -54,15 +54,20 @@ def patch_trainer(
     """
     if patches.has(__name__):
         return
-    for kind, name in _MADE.items():
-        patches.put(__name__, _Trainer, name, functools.partial(_making, kind, manner, guard))
-    for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
-                 "predict_on_batch"):  # fmt: skip
-        patches.put(__name__, _Trainer, name, functools.partial(_surrounded, name, manner, around))
-    if missing("resume") is None:
-        from legroom.backends.tensorflow.positions import patch_epochs
+    try:
+        for kind, name in _MADE.items():
+            patches.put(__name__, _Trainer, name, functools.partial(_making, kind, manner, guard))
+        for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
+                     "predict_on_batch"):  # fmt: skip
+            surrounded = functools.partial(_surrounded, name, manner, around)
+            patches.put(__name__, _Trainer, name, surrounded)
+        if missing("resume") is None:
+            from legroom.backends.tensorflow.positions import patch_epochs
 
-        patch_epochs()
+            patch_epochs()
+    except Exception:
+        patches.take_off(__name__)  # all of it, or nothing
+        raise
     patches.at_removal(forget_all)
 
 
