@@ -68,6 +68,7 @@ class GuardedStep:
         self._start = options.start
         self._ordered = False
         self._lean = False
+        self._saved_lean = 0
         self._too_much_lean: set[int] = set()
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
@@ -346,6 +347,7 @@ class GuardedStep:
 
     def _go_lean(self, samples: int, text: str | None = None) -> None:
         """Run whole batches as the framework would, with their old state in the host's memory."""
+        self._saved_lean = self._step.lean_saves
         self._step.go_lean()
         self._lean = True
         self._current[samples] = samples
@@ -360,6 +362,8 @@ class GuardedStep:
 
     def _leave_lean_with_room(self, samples: int) -> None:
         free = self._free(self._step.pool.in_use_bytes())
+        if free is None or self._saved_lean > free:
+            return
         if self._search.propose(samples, free) >= samples:
             self._leave_lean()
 

@@ -371,3 +371,67 @@ def test_what_is_barred_later_is_not_run_whole_any_more():
     guarded(64)
     assert step.ran[-1] is not None
     assert step.ran[-1] < 64
+
+
+class Heavy(Step):
+    """A step whose gradients take 600 bytes beside the state, unless it is lean."""
+
+    def __init__(self, limit=1000, gradients=600):
+        super().__init__(limit)
+        self.gradients = gradients
+        self.lean = False
+
+    @property
+    def lean_saves(self):
+        return 0 if self.lean else self.gradients
+
+    def go_lean(self, lean=True):
+        self.lean = lean
+
+    def run(self, data, slice_size):
+        size = data if slice_size is None else slice_size
+        self.ran.append("lean" if self.lean and slice_size is None else slice_size)
+        held = 0 if self.lean and slice_size is None else self.gradients
+        if size * 10 + held > self.limit - self.taken:
+            raise Exhausted(f"{size} samples")
+        self.peak = size * 10 + held
+        return f"trained {data}"
+
+
+def test_where_the_gradients_do_not_fit_a_batch_runs_whole_with_its_state_on_the_host(events):
+    step = Heavy(limit=500)
+    guarded = GuardedStep(step, GuardOptions())
+    assert [guarded(32) for _ in range(3)] == ["trained 32"] * 3
+    assert step.ran == ["lean"] * 3
+    assert [event.name for event in events if event.text] == ["plan"]
+
+
+def test_before_it_is_said_that_nothing_fits_the_host_is_tried(events):
+    step = Heavy(limit=605)  # room for the gradients, and for nothing else
+    assert GuardedStep(step, GuardOptions())(32) == "trained 32"
+    assert step.ran[-2:] == [1, "lean"]
+    ooms = [event.text for event in events if event.name == "oom"]
+    assert "is repeated with a copy of the weights in main memory" in ooms[-1]
+
+
+def test_what_does_not_fit_lean_either_is_told_once_and_not_tried_again(events):
+    step = Heavy(limit=100)
+    with pytest.raises(CannotFit):
+        GuardedStep(step, GuardOptions())(32)
+    assert step.ran.count("lean") == 1
+    assert step.ran[-1] == 1
+    assert not step.lean
+
+
+def test_when_room_comes_back_a_step_is_lean_no_longer(events, monkeypatch):
+    monkeypatch.setattr("legroom.guard.loop._PROGRESS_EVERY", 0.0)
+    step = Heavy(limit=2000)
+    step.taken = 1500
+    guarded = GuardedStep(step, GuardOptions())
+    for _ in range(3):
+        guarded(32)
+    assert step.ran == ["lean"] * 3
+    step.taken = 0
+    guarded(32)
+    guarded(32)
+    assert step.ran == ["lean"] * 4 + [None]
