@@ -15,8 +15,6 @@ from legroom.backends.tensorflow import oom
 from legroom.backends.tensorflow.own_draws import own_draws
 from legroom.core.errors import OutOfMemory
 from legroom.core.events import Event, emit, listening
-from legroom.guard.loop import GuardedStep
-from legroom.guard.options import GuardOptions
 
 from .comparing import VALUES, X, assert_same, compare_loops, state_of
 
@@ -136,29 +134,16 @@ def test_an_update_that_could_not_be_completed_is_not_made_again():
     ran_out = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     assert oom.is_oom(ran_out)
 
-    class Step:
-        """A backend's step that ran out when some of its update was written."""
+    calls = []
 
-        pool = type("Pool", (), {name: staticmethod(lambda: None) for name in (
-            "limit_bytes", "in_use_bytes", "peak_bytes", "reset_peak")})  # fmt: skip
-        runs = 0
-        is_oom = staticmethod(oom.is_oom)
+    @legroom.step
+    def step(x):
+        calls.append(x)
+        raise OutOfMemory("written in part") from ran_out
 
-        def samples(self, data):
-            return len(data)
-
-        def traces(self, data):
-            return []
-
-        def run(self, data, slice_size):
-            self.runs += 1
-            raise OutOfMemory("written in part") from ran_out
-
-    step = Step()
-    guarded = GuardedStep(step, GuardOptions())
     with pytest.raises(OutOfMemory):
-        guarded(np.zeros(8))
-    assert step.runs == 1
+        step(tf.constant(X))
+    assert len(calls) == 1
 
 
 def test_what_is_tried_draws_for_itself_while_other_threads_draw():
