@@ -186,7 +186,11 @@ def _is_plain_tuple(value: Any) -> bool:
 def _is_users_own(value: Any) -> bool:
     if isinstance(value, (type, types.ModuleType, types.FunctionType, types.MethodType)):
         return False
-    return type(value).__module__.partition(".")[0] not in _FOREIGN
+    if isinstance(value, keras.Layer):
+        return type(value).__module__.partition(".")[0] not in _FOREIGN
+    # Not what is derived from theirs either: an optimizer that is built must not be unbuilt.
+    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__[:-1]}
+    return not packages & _FOREIGN
 
 
 def _copy(value: Any) -> Any:
