@@ -5,6 +5,7 @@
     ├── OutOfMemory        memory ran out where legroom can't repeat the work
     ├── BadBudget          a size or a limit that can't be used, or comes too late
     ├── SnapshotError      a snapshot that can't be written or trusted
+    ├── UnlikeBefore       a step that did something else than when it was looked at
     └── UnsupportedModel   something legroom can't guard, estimate or plan for
 
 Each message says what was wrong, what was received, what was expected and what to do next.
@@ -18,6 +19,7 @@ __all__ = [
     "LegroomError",
     "OutOfMemory",
     "SnapshotError",
+    "UnlikeBefore",
     "UnsupportedModel",
 ]
 
@@ -55,6 +57,13 @@ class BadBudget(LegroomError, ValueError):
 
 class SnapshotError(LegroomError):
     """A snapshot could not be written, or what was read can't be trusted."""
+
+
+class UnlikeBefore(LegroomError):
+    """A step did something else than when it was looked at, so its slices do not make it up.
+
+    It never leaves legroom: the step is undone, and runs whole.
+    """
 
 
 class UnsupportedModel(LegroomError):

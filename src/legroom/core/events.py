@@ -40,30 +40,55 @@ class Event(Record):
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-_listeners: list[Listener] = []
+class _Training(threading.local):
+    """Which training runs in this thread, as an object that stands for it; None where none does."""
+
+    now: object | None = None
+
+
+_training = _Training()
+# Each with the training it is for; None for all of them.
+_listeners: list[tuple[Listener, object | None]] = []
 _lock = threading.Lock()
 
 
 def emit(name: str, text: str = "", **data: Any) -> Event:
-    """Tell all listeners that something happened, and return the event."""
+    """Tell all listeners that something happened, and return the event.
+
+    What happens in a thread with a training of its own is not told to those who listen to another.
+    """
     event = Event(name=name, text=text, data=data)
-    for listener in tuple(_listeners):
-        listener(event)
+    here = _training.now
+    for listener, training in tuple(_listeners):
+        if training is None or here is None or here is training:
+            listener(event)
     return event
 
 
 def has_listener(kind: type) -> bool:
     """Whether a listener of this kind is there already."""
-    return any(isinstance(listener, kind) for listener in _listeners)
+    return any(isinstance(listener, kind) for listener, _ in _listeners)
 
 
 @contextlib.contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Listen to all events while the context lasts."""
+def listening(listener: Listener, *, own: bool = False) -> Iterator[None]:
+    """Listen to events while the context lasts.
+
+    Args:
+        listener: Called with each event.
+        own: Listen to the training that this thread runs in the context, and to what belongs to no
+            training, but not to trainings of other threads. Within another such context it is that
+            one's training.
+    """
+    before = _training.now
+    if own and before is None:
+        _training.now = object()
+    entry = (listener, _training.now if own else None)
     with _lock:
-        _listeners.append(listener)
+        _listeners.append(entry)
     try:
         yield
     finally:
+        _training.now = before
         with _lock:
-            _listeners.remove(listener)
+            _listeners.remove(entry)

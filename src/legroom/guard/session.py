@@ -57,7 +57,7 @@ class Session:
         try:
             with (
                 terminal(),
-                listening(events.append),
+                listening(events.append, own=True),
                 _tensorboard(method, call),
                 status_in_progress_bar(self._status),
             ):
@@ -149,7 +149,7 @@ class SpeakingStep:
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
-        with terminal(), listening(self._events.append):
+        with terminal(), listening(self._events.append, own=True):
             return self._step(data)
 
     def close(self) -> None:

@@ -4,6 +4,9 @@ Every Keras training step, Keras's own or hand-written, ends in `Optimizer.apply
 `collecting` context is open in a thread, `apply` writes nothing there: it hands over what it was
 given. That is what lets any step run on a slice of its batch, and what keeps "the gradients are
 finished" and "the weights are written" two separate moments.
+
+An optimizer of the user's own may override `apply`, and call the one it inherits. It is caught
+where the step calls it, so that what it does to the gradients is done to those of the whole batch.
 """
 
 from __future__ import annotations
@@ -11,18 +14,34 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import record
 
 from legroom.backends import patches
+from legroom.backends.tensorflow.nested import (
+    functions_as_python,
+    functions_as_they_are,
+    taken_apart,
+)
+from legroom.backends.tensorflow.writes import unlogged
+from legroom.core.errors import UnlikeBefore
 
-__all__ = ["Applied", "Since", "StepCut", "collecting", "inner_variable", "watch_applies"]
+__all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",
+           "watch_applies"]  # fmt: skip
+
+
+OVERWRITTEN = (
+    "it has variables that are overwritten with their gradients, as float8 layers have, and those "
+    "of slices do not add up"
+)
 
 
 def inner_variable(variable: Any) -> Any:
@@ -32,11 +51,48 @@ def inner_variable(variable: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """One call of an optimizer's `apply` that was caught."""
+    """One call of an optimizer's `apply` that was caught.
+
+    Attributes:
+        optimizer: The optimizer.
+        gradients: One for each variable, or None.
+        variables: The variables.
+        method: What was called: "apply", or an `apply_gradients` of the optimizer's own.
+        extra: Whether it was called with arguments that Keras's own does not take.
+    """
 
     optimizer: Any
     gradients: list[Any]
     variables: list[Any]
+    method: str = "apply"
+    extra: bool = False
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the gradients of slices can't be added up for this call; None where they can."""
+        name = type(self.optimizer).__name__
+        replaced = [method for method in _METHODS if method in vars(self.optimizer)]
+        if replaced:
+            return f"the optimizer's own `{replaced[0]}` was replaced on the {name} object"
+        if self.extra:
+            return f"{name}.{self.method} is called with arguments of its own"
+        if any(getattr(v, "overwrite_with_gradient", False) for v in self.variables):
+            return OVERWRITTEN
+        return None
+
+    @property
+    def rate(self) -> Any:
+        """TensorFlow's variable that holds the learning rate; None where there is none."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        rate = inner_variable(getattr(optimizer, "_learning_rate", None))
+        return rate if isinstance(rate, tf.Variable) else None
+
+    def carry_out(self, gradients: Sequence[Any]) -> None:
+        """Call what was caught, with other gradients."""
+        if self.method == "apply":
+            self.optimizer.apply(list(gradients), self.variables)
+        else:
+            self.optimizer.apply_gradients(list(zip(gradients, self.variables, strict=True)))
 
     def written(self) -> list[Any]:
         """TensorFlow's variables that this `apply` writes."""
@@ -54,20 +110,28 @@ class Since:
     def __init__(self) -> None:
         self._watcher: Any = None
         self._written: list[Any] = []
+        self._rates: list[tuple[Any, Any]] = []
 
     def begin(self, call: Applied) -> None:
         """An `apply` was caught."""
         self.end()
         self._written += call.written()
+        if call.rate is not None and tf.executing_eagerly():
+            self._rates.append((call.rate, call.rate.numpy()))
         self._watcher = record.VariableWatcher()
         self._watcher.__enter__()
 
     def end(self) -> bool:
-        """The step is through; whether a weight that was applied to was looked at after that."""
+        """The step is through; whether it went on with what was applied.
+
+        It has looked at a weight, or has set another learning rate, which is for the next step.
+        """
         if self._watcher is None:
             return False
         watcher, self._watcher = self._watcher, None
         watcher.__exit__(None, None, None)
+        if any(rate.numpy() != before for rate, before in self._rates):
+            return True
         handles = {id(variable.handle) for variable in self._written}
         return any(id(seen.handle) in handles for seen in watcher.watched_variables())
 
@@ -82,6 +146,8 @@ class StepCut(BaseException):
 
 class _Collector(threading.local):
     on_apply: Callable[[Applied], None] | None = None
+    on_elsewhere: Callable[[], None] | None = None
+    graph: Any = None
 
 
 _collector = _Collector()
@@ -96,49 +162,115 @@ def watch_applies(watcher: Callable[[Any], None]) -> None:
 
 
 @contextlib.contextmanager
-def collecting(on_apply: Callable[[Applied], None]) -> Iterator[None]:
-    """Hand every `apply` of this thread to `on_apply` instead of carrying it out."""
+def collecting(
+    on_apply: Callable[[Applied], None],
+    *,
+    on_function: Callable[[], None] | None = None,
+    on_elsewhere: Callable[[], None] | None = None,
+) -> Iterator[None]:
+    """Hand every `apply` of this thread to `on_apply` instead of carrying it out.
+
+    Args:
+        on_apply: What is handed over.
+        on_function: Called where a `tf.function` that writes is called, which is then run as it is;
+            without this it is run as Python.
+        on_elsewhere: Called where an `apply` is traced in a branch or a loop of the graph, which is
+            then carried out; without this it is an error.
+    """
     _patch()
-    before, _collector.on_apply = _collector.on_apply, on_apply
+    before = _collector.on_apply, _collector.on_elsewhere, _collector.graph
+    _collector.on_apply, _collector.on_elsewhere = on_apply, on_elsewhere
+    _collector.graph = _graph()
     try:
-        yield
+        with functions_as_python(on_function):
+            yield
     finally:
-        _collector.on_apply = before
+        _collector.on_apply, _collector.on_elsewhere, _collector.graph = before
+
+
+def _graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+_METHODS = ("apply", "apply_gradients")
+_patched: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def _patch() -> None:
+    """Be called wherever a class has an `apply` of its own; also in classes made since last time.
+
+    Keras's own `apply_gradients` only calls `apply`.
+    """
     if not patches.has(__name__):
-        for kind in (BaseOptimizer, LossScaleOptimizer):
-            patches.put(__name__, kind, "apply", _intercepted)
+        _patched.clear()
+    kinds = [BaseOptimizer]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        if kind in _patched:
+            continue
+        _patched.add(kind)
+        if inspect.isfunction(vars(kind).get("build")):
+            patches.put(__name__, kind, "build", _unlogged)
+        for name in _METHODS if kind is not BaseOptimizer else ("apply",):
+            if inspect.isfunction(vars(kind).get(name)):
+                patches.put(__name__, kind, name, functools.partial(_intercepted, method=name))
 
 
-def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
+def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any]:
     @functools.wraps(original)
-    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        catch = _collector.on_apply
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        catch = _collector.on_apply if taken_apart() else None
+        if catch is not None and _graph() is not _collector.graph:
+            if _collector.on_elsewhere is None:
+                raise UnlikeBefore("it applies its optimizer in a loop or a branch of its graph")
+            _collector.on_elsewhere()
+            catch = None
         if catch is None:
             for watcher in _watchers:
                 watcher(self)
-            return original(self, grads, trainable_variables)
-        # A user may hand over anything that is a tensor in the end, a variable too.
-        gradients = [
-            g
-            if g is None or isinstance(g, (tf.Tensor, tf.IndexedSlices))
-            else tf.convert_to_tensor(g)
-            for g in grads
-        ]
-        if not gradients:
-            return None
-        variables = list(
-            trainable_variables if trainable_variables is not None else self._trainable_variables
-        )
-        if not self.built:
-            from keras.src import backend
-
-            with backend.name_scope(self.name, caller=self):
-                self.build(variables)
-            self.built = True
-        catch(Applied(self, gradients, variables))
-        return None
+            with functions_as_they_are():
+                return original(self, *args, **kwargs)
+        call = _as_applied(self, method, args, kwargs)
+        if call is not None:
+            if not self.built and type(self).apply.__module__.startswith("keras."):
+                # Of Keras's own it is known that they begin by building the optimizer.
+                with backend.name_scope(self.name, caller=self):
+                    self.build(call.variables)
+                self.built = True
+            catch(call)
+        return self.iterations if method == "apply_gradients" else None
 
     return apply
+
+
+def _unlogged(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A `build` past an open log: what a slot begins with is not to be put back to zeros."""
+
+    @functools.wraps(original)
+    def build(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with unlogged():
+            return original(self, *args, **kwargs)
+
+    return build
+
+
+def _as_applied(optimizer: Any, method: str, args: Any, kwargs: Any) -> Applied | None:
+    """What a call of `apply` or `apply_gradients` hands over; None if that is nothing."""
+    names = ("grads", "trainable_variables") if method == "apply" else ("grads_and_vars",)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    extra = len(args) > len(names) or any(name not in names for name in kwargs)
+    if method == "apply":
+        grads, variables = given["grads"], given.get("trainable_variables")
+    else:
+        pairs = list(given["grads_and_vars"])
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+    # A user may hand over anything that is a tensor in the end, a variable too.
+    gradients = [
+        g if g is None or isinstance(g, (tf.Tensor, tf.IndexedSlices)) else tf.convert_to_tensor(g)
+        for g in grads
+    ]
+    if not gradients:
+        return None
+    if variables is None:
+        variables = optimizer._trainable_variables
+    return Applied(optimizer, gradients, list(variables), method, extra)

@@ -18,12 +18,13 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 from keras.src.backend import Variable
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.optimizers.base_optimizer import BaseOptimizer, global_norm
+from keras.src.optimizers.base_optimizer import global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
@@ -41,9 +42,12 @@ _SMALL_UNIT = 4 * 2**20
 # Temporary tensors of a unit's size while it is written, beside the new values.
 _TEMPORARY = 1
 
-# What `apply` is made of. An optimizer that overrides one of these does something between the
-# variables that units would not do.
-_PARTS = ("apply", "_backend_apply_gradients", "_backend_update_step", "_clip_gradients")
+# Keras's own that update each variable by itself, whatever comes before or after it. Others keep
+# state that all variables share (Nadam, ScheduleFreeAdamW), or decay in their own manner (Muon).
+_BY_VARIABLE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Ftrl", "Lamb",
+                "Lion", "Adafactor")  # fmt: skip
+# What a class of the user's own may override without changing what an update is.
+_HARMLESS = frozenset({"__init__", "build", "get_config", "from_config"})
 
 
 def works_in_units(optimizer: Any) -> bool:
@@ -57,11 +61,26 @@ def works_in_units(optimizer: Any) -> bool:
         return False
     if not all(isinstance(variable, Variable) for variable in inner._trainable_variables):
         return False  # TensorFlow's own variables, which no overlay sees
-    for part in _PARTS:
-        owner = next(kind for kind in type(inner).__mro__ if part in vars(kind))
-        if owner not in (BaseOptimizer, TFOptimizer):
-            return False
+    if any(getattr(v, "overwrite_with_gradient", False) for v in inner._trainable_variables):
+        return False
+    if not _updates_by_variable(inner):
+        return False
     return not isinstance(inner._distribution_strategy, tf.distribute.MirroredStrategy)
+
+
+def _updates_by_variable(optimizer: Any) -> bool:
+    """Whether all that makes up the update is Keras's own, and known to be one of each variable."""
+    known = [getattr(keras.optimizers, name, None) for name in _BY_VARIABLE]
+    kinds = type(optimizer).__mro__
+    of_keras = next((i for i, kind in enumerate(kinds) if kind in known), None)
+    if of_keras is None:
+        return False
+    inherited = set(dir(kinds[of_keras])) - _HARMLESS
+    methods = {name for name in inherited if callable(getattr(kinds[of_keras], name))}
+    own = {name for kind in kinds[:of_keras] for name in vars(kind)}
+    ordinary = {"__module__", "__doc__", "__qualname__", "__firstlineno__",
+                "__static_attributes__", "_api_export_path", "_api_export_symbol_id"}  # fmt: skip
+    return not (own & inherited) - ordinary and not methods & set(vars(optimizer))
 
 
 def adds_rows_up(optimizer: Any) -> tuple[str, ...] | None:
@@ -225,6 +244,11 @@ class Committer:
         return int(self._progress.numpy())
 
     @property
+    def complete(self) -> bool:
+        """Whether the last update was written wholly, whatever was raised after it."""
+        return self._current is not None and self._done == len(self._current.units)
+
+    @property
     def _scales(self) -> bool:
         return isinstance(self._outer, LossScaleOptimizer)
 
@@ -385,6 +409,16 @@ class Committer:
             return gradient * shared["clip"]
         return self._optimizer._clip_gradients([gradient])[0]
 
+    def _decay(self, variable: Any) -> None:
+        """Weight decay as Keras has it on TensorFlow, written so that the overlay sees it."""
+        optimizer = self._optimizer
+        # What is left out may be named by a part of TensorFlow's name for it, which has the path.
+        if optimizer.weight_decay is None or not optimizer._use_weight_decay(variable._value):
+            return
+        rate = ops.cast(optimizer.learning_rate, variable.dtype)
+        decay = ops.cast(optimizer.weight_decay, variable.dtype)
+        variable.assign(variable - variable * decay * rate)
+
     def _update_one(
         self, i: int, gradient: Any, shared: Any, rate: Any, averaged: dict[int, Any]
     ) -> None:
@@ -394,9 +428,7 @@ class Committer:
         if sums is not None:
             gradient = sums.gradient()
         if gradient is not None:
-            # The base class's decay goes through the Keras variable, which the overlay sees;
-            # TensorFlow's own writes to the device at once.
-            BaseOptimizer._apply_weight_decay(optimizer, [variable])
+            self._decay(variable)
             with contextlib.nullcontext() if sums is None else sums.shown():
                 optimizer.update_step(self._prepared(gradient, shared), variable, rate)
         average = averaged.get(i)

@@ -1,8 +1,8 @@
 """Hand-written training steps: plain functions, and `tf.function`s that apply an optimizer.
 
-A `tf.function` of the user's is taken apart: its Python function is traced anew, with its `apply`
+A `tf.function` of the user's is taken apart: its Python function is traced again, with its `apply`
 caught, as Keras's own step is. Whether a `tf.function` trains is seen when it is first traced,
-before it has run.
+before it has run. Called with other Python arguments it is another step (see `varied`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends import patches
 from legroom.backends.tensorflow import collect
 from legroom.backends.tensorflow.careful import Careful
+from legroom.backends.tensorflow.nested import as_python, taken_apart, with_signature
 from legroom.backends.tensorflow.step import Step
 from legroom.backends.tensorflow.traits import Traits, is_ours
+from legroom.backends.tensorflow.varied import VariedStep, is_number
+from legroom.backends.tensorflow.writes import current_log
 from legroom.core.aside import in_a_line, say_left_out
 
 __all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
@@ -65,15 +67,18 @@ class GuardedFunction:
         """Run the step, guarded."""
         if not tf.executing_eagerly() or patches.is_off():
             return self._function(*args, **kwargs)  # part of another function, which is traced
-        objects = [leaf for leaf in tree.flatten((args, kwargs)) if not _varies(leaf)]
-        key = tuple(x if isinstance(x, (str, bool)) else id(x) for x in objects)
+        given = (with_signature(self._function, args), kwargs)
+        leaves = tree.flatten(given)
+        fixed = {i: leaf for i, leaf in enumerate(leaves) if not _is_data(leaf)}
+        key = tuple((i, x if isinstance(x, (str, bool)) else id(x)) for i, x in fixed.items())
         if key not in self._runners:
             while len(self._runners) >= _MOST_STEPS:
                 self._runners.pop(next(iter(self._runners)))
-            step = Step(self._traits(), returns=self._returns)
+            step = VariedStep(self._traits(fixed), returns=self._returns)
             runner = Careful(functools.partial(self._guard, step), step.plain, self._say_unguarded)
-            self._runners[key] = runner, objects
-        return self._runners[key][0]((self._converted(args), kwargs))
+            self._runners[key] = runner, list(fixed.values())
+        data = [None if i in fixed else leaf for i, leaf in enumerate(leaves)]
+        return self._runners[key][0](tree.pack_sequence_as(given, data))
 
     def _say_unguarded(self, error: BaseException) -> None:
         name = getattr(self._function, "__name__", "a step")
@@ -83,20 +88,6 @@ class GuardedFunction:
             in_a_line(error),
         )
 
-    def _converted(self, args: Any) -> Any:
-        """Arguments as a declared signature has them: arrays of other types are converted."""
-        signature = getattr(self._function, "input_signature", None)
-        if signature is None:
-            return args
-        leaves, specs = tree.flatten(args), tree.flatten(list(signature))
-        leaves[: len(specs)] = [
-            tf.convert_to_tensor(leaf, spec.dtype)
-            if isinstance(spec, tf.TensorSpec) and not tf.is_tensor(leaf)
-            else leaf
-            for leaf, spec in zip(leaves, specs, strict=False)
-        ]
-        return tree.pack_sequence_as(args, leaves)
-
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance comes first among the arguments."""
         return self if instance is None else types.MethodType(self, instance)
@@ -104,33 +95,30 @@ class GuardedFunction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
 
-    def _traits(self) -> Traits:
+    def _traits(self, fixed: dict[int, Any]) -> Traits:
+        """How the step with these objects, by their place among its arguments, is traced."""
         function = self._function
-        if not isinstance(function, Function):
-            return Traits(lambda data: function(*data[0], **data[1]), eager=True)
-        python = function.python_function
-        converts = function._autograph
+        traced = isinstance(function, Function)
 
         def call(data: Any) -> Any:
-            args, kwargs = data
-            if tf.executing_eagerly() or not converts:
-                return python(*args, **kwargs)
-            with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
-                converted = autograph.tf_convert(python, ag_ctx.control_status_ctx())
-                return converted(*args, **kwargs)
+            leaves = [fixed.get(i, leaf) for i, leaf in enumerate(tree.flatten(data))]
+            args, kwargs = tree.pack_sequence_as(data, leaves)
+            return as_python(function, args, kwargs) if traced else function(*args, **kwargs)
 
-        return Traits(call, jit_compile=function._jit_compile)
+        origin = function.python_function if traced else function
+        if not traced:
+            return Traits(call, eager=True, origin=origin, objects=list(fixed.values()))
+        return Traits(call, jit_compile=function._jit_compile, origin=origin)
 
 
-def _varies(leaf: Any) -> bool:
-    """Whether an argument is data, or a number that goes on counting, and makes no other step."""
-    if isinstance(leaf, (bool, str)):
-        return False
-    return (
-        leaf is None
-        or isinstance(leaf, (int, float, np.ndarray, np.generic))
-        or (tf.is_tensor(leaf))
-    )
+def _is_data(leaf: Any) -> bool:
+    """Whether an argument is data, or a number that may go on counting.
+
+    Variables are no data: which one is given decides what is trained.
+    """
+    if isinstance(leaf, (np.ndarray, np.generic)) or is_number(leaf):
+        return True
+    return bool(tf.is_tensor(leaf)) and not isinstance(leaf, (tf.Variable, keras.Variable))
 
 
 class _Looking(threading.local):
@@ -158,10 +146,12 @@ def _calling(guard: Guard, original: Callable[..., Any]) -> Callable[..., Any]:
         except KeyError:
             if is_ours(self) or not tf.executing_eagerly() or _looking.found is not None:
                 return original(self, *args, **kwargs)
+            if taken_apart() or current_log() is not None:
+                return original(self, *args, **kwargs)  # a part of another step
             step = _steps[self] = (
                 GuardedFunction(self, guard) if _trains(self, args, kwargs) else None
             )
-        if step is None or not tf.executing_eagerly():
+        if step is None or not tf.executing_eagerly() or taken_apart() or current_log() is not None:
             return original(self, *args, **kwargs)
         return step(*args, **kwargs)
 

@@ -14,13 +14,16 @@ from keras import tree
 from legroom.backends.tensorflow.collect import Applied, Since, collecting, inner_variable
 from legroom.backends.tensorflow.metrics import holding, noting_results
 from legroom.backends.tensorflow.neutral import neutral
+from legroom.backends.tensorflow.outside import nothing_outside
+from legroom.backends.tensorflow.own_draws import own_draws
+from legroom.backends.tensorflow.python_state import PythonState
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.scaling import Scale, scaling
 from legroom.backends.tensorflow.shadow import replaced
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.writes import logging_writes, writing_only
 
-__all__ = ["Run", "observe", "to_array"]
+__all__ = ["Run", "bear", "observe", "to_array"]
 
 
 @dataclasses.dataclass
@@ -42,6 +45,8 @@ class Run:
     results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
     goes_on: bool = False  # whether weights are looked at after the last apply
     late: dict[int, Any] = dataclasses.field(default_factory=dict)  # written after the last apply
+    refusal: str | None = None  # why an apply can't be made of slices
+    python: list[str] = dataclasses.field(default_factory=list)  # what it changed in Python
 
 
 def observe(
@@ -66,7 +71,8 @@ def observe(
         metrics: Metrics whose results are to be known again among the step's outputs.
     """
     run = Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
-    with logging_writes() as log:
+    python = PythonState(traits.origin)
+    with own_draws(), nothing_outside(), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
@@ -85,6 +91,7 @@ def observe(
                     since: Since = since,
                 ) -> None:
                     since.begin(call)
+                    run.refusal = run.refusal or call.refusal
                     run.late.clear()
                     rows.append([_rows(g) for g in call.gradients])
                     weighted = id(call.optimizer) in scale.weighted
@@ -108,7 +115,7 @@ def observe(
                     with (
                         logging_writes(log),
                         writing_only(may),
-                        scaling(scale),
+                        scaling(scale, unscaled=True),
                         collecting(catch),
                     ):
                         return traits.call(inputs)
@@ -138,7 +145,37 @@ def observe(
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))
         finally:
             log.restore()
+            run.python = python.restore()
     return run
+
+
+def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
+    """Run an eager step on a few samples so that all it creates is there, and undo the rest.
+
+    What is created draws its first values as it would in training, so it is not created while
+    draws are replaced by others.
+
+    Args:
+        traits: The step.
+        data: A few samples.
+        restores: Put back what it changes in Python, too.
+
+    Returns:
+        The names of what it changed in Python.
+    """
+    python = PythonState(traits.origin)
+    with nothing_outside(), logging_writes() as log:
+
+        def body(inputs: Any) -> Any:
+            with logging_writes(log), collecting(lambda call: None):
+                return traits.call(inputs)
+
+        try:
+            with contextlib.suppress(Exception):  # it will be seen again, and told
+                traits.run(body, data)
+        finally:
+            log.restore()
+    return python.restore() if restores else python.changed()
 
 
 def _rows(gradient: Any) -> int | None:

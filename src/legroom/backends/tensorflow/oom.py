@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.core.errors import OutOfMemory
+from legroom.core.errors import LegroomError, OutOfMemory
 from legroom.messages.explain import diagnose_exception
 
 __all__ = ["OomDetails", "describe", "insist", "is_oom"]
@@ -45,6 +45,8 @@ def is_oom(error: BaseException) -> bool:
     current: BaseException | None = error
     seen: set[int] = set()
     while current is not None and id(current) not in seen:
+        if isinstance(current, LegroomError):
+            return False  # what is ours is said on purpose, whatever was behind it
         if isinstance(current, _KINDS):
             diagnosis = diagnose_exception(error)
             return bool(diagnosis.is_oom) and diagnosis.where != "disk"

@@ -18,10 +18,14 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow import batch, oom
-from legroom.backends.tensorflow.observe import Run, observe
+from legroom.backends.tensorflow.collect import OVERWRITTEN
+from legroom.backends.tensorflow.observe import Run, bear, observe
+from legroom.backends.tensorflow.own_draws import own_draws
+from legroom.backends.tensorflow.python_state import PythonState, unbuilt
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.tails import tail_refusal
 from legroom.backends.tensorflow.traits import Traits
+from legroom.core.errors import UnlikeBefore
 
 __all__ = ["find_rules"]
 
@@ -51,6 +55,10 @@ def find_rules(
         return Rules(refusal="its arguments do not share a first axis of samples")
     if samples < 2:
         return Rules(refusal="its batch is a single sample")
+    if any(getattr(v, "overwrite_with_gradient", False) for v in _trained(model)):
+        return Rules(refusal=OVERWRITTEN)
+    if traits.eager and unbuilt(traits.origin, *traits.objects):
+        bear(traits, batch.slice_batch(data, 0, 2, samples))
     problem: str | None = None
     for few in dict.fromkeys((min(4, samples), 2)):
         if _is_keras_own(traits) and too_much(few):
@@ -60,6 +68,8 @@ def find_rules(
             continue
         try:
             return _compare(traits, data, samples, few, model)
+        except UnlikeBefore as error:
+            return Rules(refusal=str(error).strip().splitlines()[-1].strip())
         except Exception as error:
             if not oom.is_oom(error):
                 # The very step runs on whole batches, so what fails is its running on a part.
@@ -78,6 +88,12 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     pieces = [batch.slice_batch(tiny, 0, 1, few), batch.slice_batch(tiny, 1, few, few)]
     sizes = [1, few - 1]
     whole = observe(traits, [tiny], [few], Rules(), {})
+    if whole.refusal is not None:
+        return Rules(refusal=whole.refusal)
+    if traits.eager and whole.python and (changed := _changes_again(traits, tiny)):
+        return Rules(
+            refusal=f"it changes {', '.join(changed)}, which each slice would change again"
+        )
     rules = Rules(applies=len(whole.gradients[0]))
     near = _Near(whole)
     if whole.goes_on:
@@ -134,6 +150,17 @@ def _compare(traits: Traits, data: Any, samples: int, few: int, model: Any) -> R
     if rules.refusal is None:
         _judge_outputs(rules, traits, tiny, few, whole, parts, totals, near, model)
     return rules
+
+
+def _changes_again(traits: Traits, tiny: Any) -> list[str]:
+    """What a step changes in Python each time, and not the first time only."""
+    python = PythonState(traits.origin)
+    try:
+        with own_draws():
+            bear(traits, tiny, restores=False)
+            return bear(traits, tiny)
+    finally:
+        python.restore()
 
 
 def _refusal(whole: Run, parts: Run, samples: int) -> str | None:
@@ -325,6 +352,10 @@ class _Near:
             return True
         scale = max(np.abs(one).max(), np.abs(other).max(), 1e-3 * float(floor), 1e-12)
         return bool(np.abs(one - other).max() <= self._tolerance * scale)
+
+
+def _trained(model: Any) -> list[Any]:
+    return [] if model is None else list(model.trainable_variables)
 
 
 def _is_keras_own(traits: Traits) -> bool:

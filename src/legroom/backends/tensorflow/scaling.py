@@ -85,6 +85,7 @@ class Scale:
 
 class _Active(threading.local):
     scale: Scale | None = None
+    unscaled: bool = False
     loss_name: str = "loss"
 
 
@@ -92,14 +93,21 @@ _active = _Active()
 
 
 @contextlib.contextmanager
-def scaling(scale: Scale) -> Iterator[Scale]:
-    """Let a scale correct all loss terms that this thread computes."""
+def scaling(scale: Scale, *, unscaled: bool = False) -> Iterator[Scale]:
+    """Let a scale correct all loss terms that this thread computes.
+
+    Args:
+        scale: The scale.
+        unscaled: Leave out what an optimizer scales losses by for half precision: the gradients
+            are only looked at, and those that overflow tell nothing.
+    """
     _patch()
-    before, _active.scale = _active.scale, scale
+    before = _active.scale, _active.unscaled
+    _active.scale, _active.unscaled = scale, unscaled
     try:
         yield scale
     finally:
-        _active.scale = before
+        _active.scale, _active.unscaled = before
 
 
 def _patch() -> None:
@@ -168,7 +176,8 @@ def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scale_loss(self: Any, loss: Any) -> Any:
         scale = _active.scale
-        return original(self, loss if scale is None else scale.weigh(loss, self))
+        weighed = loss if scale is None else scale.weigh(loss, self)
+        return weighed if _active.unscaled else original(self, weighed)
 
     return scale_loss
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 from keras import StatelessScope, tree
 
-from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow import batch
 from legroom.backends.tensorflow.collect import Applied, StepCut, collecting
 from legroom.backends.tensorflow.effects import (
     Snapshot,
@@ -34,6 +34,7 @@ from legroom.backends.tensorflow.writes import (
     logging_writes,
     unlogged,
 )
+from legroom.core.errors import UnlikeBefore
 
 __all__ = ["SlicedStep"]
 
@@ -113,17 +114,23 @@ class SlicedStep:
         self._functions = {key: f for key, f in self._functions.items() if key[1] in used}
 
     def _undone_by(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """Run all passes; on running out of memory put back what `saved` holds."""
+        """Run all passes; whatever ends them early, put back what `saved` holds."""
         try:
-            return self._run(saved, parts, sizes)
-        except Exception as error:
-            if oom.is_oom(error):
-                for update in self._updates:
-                    update.take_back()
-                saved.restore()
+            outputs, interrupt = self._run(saved, parts, sizes)
+        except BaseException:
+            for update in reversed(self._updates):
+                update.take_back()
+            saved.restore()
             raise
+        if interrupt is not None:
+            raise interrupt  # which came when the step was as good as through, and now it is
+        return outputs
 
-    def _run(self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    def _run(
+        self, saved: Any, parts: Sequence[Any], sizes: Sequence[int]
+    ) -> tuple[Any, BaseException | None]:
+        """The step's results, and what wanted to end it when it could only be completed."""
+        interrupt: BaseException | None = None
         totals = self._totals(parts)
         results = self._pass(0, parts, sizes, totals)
         for number in range(1, len(self._updates)):
@@ -139,10 +146,10 @@ class SlicedStep:
             self._run_tail(parts[-1], sizes[-1])
         elif self._updates:
             with unlogged():  # a commit looks after itself, and keeping its old values costs memory
-                self._updates[-1].commit(None)
+                interrupt = self._updates[-1].commit(None)
         for update in self._updates:
             update.settle()
-        return outputs
+        return outputs, interrupt
 
     def _pass(
         self, number: int, parts: Sequence[Any], sizes: Sequence[int], totals: dict[int, Any]
@@ -235,6 +242,8 @@ class SlicedStep:
 
         def catch(call: Applied) -> None:
             nonlocal applies, sparse
+            if applies >= len(self._updates):
+                raise UnlikeBefore("it applies its optimizers now more often and now less")
             if applies == number:
                 mean = self._rules.gradients[number] == "mean"
                 weight = share if mean and id(call.optimizer) not in scale.weighted else None
@@ -257,6 +266,8 @@ class SlicedStep:
         ):
             outputs = self._traits.call(data)
         if last:
+            if applies != len(self._updates):
+                raise UnlikeBefore("it applies its optimizers now more often and now less")
             self._held_order = held.order
             self._held_results = {
                 i: held.results[id(leaf)][0]

@@ -16,6 +16,7 @@ from legroom.backends.tensorflow.axes import TRACED_SIZE
 from legroom.backends.tensorflow.blocks import recompute_blocks
 from legroom.backends.tensorflow.keras_parts import missing
 from legroom.backends.tensorflow.layer_costs import layer_costs
+from legroom.backends.tensorflow.outside import reaches_outside
 from legroom.backends.tensorflow.rules import Rules
 from legroom.backends.tensorflow.sameness import find_rules
 from legroom.backends.tensorflow.sliced import SlicedStep
@@ -25,7 +26,7 @@ from legroom.backends.tensorflow.trace import GraphTrace
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.walk import walk_slices
 from legroom.backends.tensorflow.whole import WholeStep
-from legroom.core.errors import LegroomError
+from legroom.core.errors import LegroomError, UnlikeBefore
 from legroom.core.graphs import Orderer, StepWalk
 from legroom.core.traces import LayerCost
 from legroom.messages.ops import layer_of_op, match_layer
@@ -108,7 +109,13 @@ class Step:
             return self._whole(data)
         if self._sliced is None:
             self._sliced = SlicedStep(self._traits, self.rules(data))
-        return self._sliced(batch.as_tensors(data), slice_size)
+        try:
+            return self._sliced(batch.as_tensors(data), slice_size)
+        except UnlikeBefore as error:
+            # It is undone, and whatever was found out of it does not hold.
+            self._rules = Rules(refusal=str(error).strip().splitlines()[-1].strip())
+        self.drop_slices()
+        return self.run(data, None)
 
     def plain(self) -> Callable[[Any], Any]:
         """The step as Keras would run it, with nothing of legroom in it."""
@@ -122,7 +129,13 @@ class Step:
         if self._rules is None and (lacking := missing("slices")) is not None:
             self._rules = Rules(refusal=lacking)
         if self._rules is None:
-            self._whole.prepare(data)  # what the step creates must exist before it is compared
+            graphs = self._whole.prepare(data)  # what it creates must exist before it is compared
+            refusal = reaches_outside(graphs)
+            if self._whole.branches:
+                refusal = "it applies its optimizer in a loop or a branch of its graph"
+            if refusal is not None:
+                self._rules = Rules(refusal=refusal)
+                return self._rules
             too_much = functools.partial(self._too_much, data)
             self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
             self._slices = None  # a graph that nobody asks for again

@@ -2,7 +2,8 @@
 
 Keras reads `trainable` while it traces its function, and traces once for each kind of data: a layer
 that is frozen afterwards is trained on until the model is compiled again. A guarded step is traced
-more often, whenever its slices change, and each time must train what the first trace did.
+more often, whenever its slices change, and each time must train what the first trace did. What the
+step keeps in Python it finds as the first trace found it, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from legroom.backends.tensorflow.python_state import PythonState
+from legroom.core.events import emit
 
 __all__ = ["as_first_traced"]
 
@@ -22,21 +26,37 @@ def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], A
         model: The model.
         call: Its step, which is called when it is traced.
     """
-    seen: list[_Flags] = []
+    seen: list[tuple[_Flags, PythonState]] = []
 
     @functools.wraps(call)
     def traced(data: Any) -> Any:
+        now = PythonState(call)
         if seen:
-            with seen[0].in_force():
-                return call(data)
+            flags, python = seen[0]
+            python.restore()
+            try:
+                with flags.in_force():
+                    return call(data)
+            finally:
+                now.restore()
         # Before the call, which may set some itself, as the step of a GAN does.
-        seen.append(_Flags(model))
+        seen.append((_Flags(model), now))
         try:
             return call(data)
         finally:
-            seen[0].look()  # a layer that was built by the call has variables only now
+            seen[0][0].look()  # a layer that was built by the call has variables only now
+            if counted := now.counted():
+                emit("note", _counts(f"{type(model).__name__}.{call.__name__}", counted))
 
     return traced
+
+
+def _counts(step: str, names: list[str]) -> str:
+    return (
+        f"{step} changes {', '.join(names)} in Python, which TensorFlow runs only when it traces "
+        "the step, and legroom traces it another number of times: if the step depends on it, keep "
+        "it in a variable (keras.Variable), or use run_eagerly=True"
+    )
 
 
 class _Flags:

@@ -226,6 +226,7 @@ class _Function:
             jit_compile=model.jit_compile,
             trains=self._kind == "train",
             spec=usable,
+            origin=call,
         )
         return Step(traits, model=model, concatenates=self._kind == "predict")
 

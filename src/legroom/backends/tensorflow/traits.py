@@ -7,7 +7,7 @@ import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,8 @@ class Traits:
         trains: Whether the step applies an optimizer, as far as can be told.
         spec: The shapes and types of its data, where its source declares them. Keras traces a
             step for what its input declares, which as a rule leaves the batch's size open.
+        origin: The function as the user wrote it, where `call` is another one.
+        objects: What it is always called with, besides its data.
     """
 
     def __init__(
@@ -38,8 +40,12 @@ class Traits:
         jit_compile: bool | None = None,
         trains: bool = True,
         spec: Any = None,
+        origin: Any = None,
+        objects: Sequence[Any] = (),
     ) -> None:
+        self.objects = objects
         self.call = call
+        self.origin = call if origin is None else origin
         self.strategy = strategy or tf.distribute.get_strategy()
         self.eager = eager
         self.jit_compile = jit_compile

@@ -10,12 +10,10 @@ asking about a model that is too large for this machine does not run out of memo
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras.initializers import Zeros
 from keras.src.backend.common import global_state
@@ -24,6 +22,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
+from legroom.backends.tensorflow.own_draws import own_draws
 from legroom.backends.tensorflow.shadow import replaced
 
 __all__ = ["untouched", "without_memory"]
@@ -144,7 +143,6 @@ def _same(container: Any, values: Any) -> bool:
 @contextlib.contextmanager
 def _same_process_state() -> Iterator[None]:
     """Random states, Keras's counters and TensorFlow's registry of gradients as they were."""
-    python, numpy_state = random.getstate(), np.random.get_state()
     eager = context.context()
     generator = getattr(eager, "_rng", None)
     eager_state = None if generator is None else generator.getstate()
@@ -156,10 +154,9 @@ def _same_process_state() -> Iterator[None]:
     # variables, for the rest of the process.
     gradients = set(ops.gradient_registry.list())
     try:
-        yield
+        with own_draws():
+            yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy_state)
         if generator is not None:
             generator.setstate(eager_state)
         tracker = vars(global_state.GLOBAL_STATE_TRACKER)

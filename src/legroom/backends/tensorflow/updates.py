@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +12,11 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
-from legroom.backends.tensorflow.effects import Snapshot
+from legroom.backends.tensorflow.effects import Snapshot, written_handles
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.writes import unlogged
+from legroom.backends.tensorflow.writes import WriteLog, logging_writes, unlogged
+from legroom.core.errors import UnlikeBefore
 
 __all__ = ["Update"]
 
@@ -31,6 +33,7 @@ class Update:
         self._traits = traits
         self._rows = rows
         self._optimizer: Any = None
+        self._call: Applied | None = None
         self._variables: list[Any] = []
         self._kinds: list[str] = []
         self._sums: dict[int, Any] = {}
@@ -39,6 +42,7 @@ class Update:
         self._committer: Committer | None = None
         self._commit: Any = None
         self._old: Snapshot | None = None
+        self._log: WriteLog | None = None
         self._new: list[Any] = []
 
     @property
@@ -91,17 +95,27 @@ class Update:
         if sparse:
             self._sparse.append(sparse)
 
-    def commit(self, saved: Any) -> None:
+    def commit(self, saved: Any) -> BaseException | None:
         """Apply what was added up.
 
         Args:
-            saved: What to put back if memory runs out before anything is written.
+            saved: What to put back if it ends before anything is written.
+
+        Returns:
+            What interrupted it, where it was completed all the same.
         """
         gradients = self._gradients()
         if self._committer is None:
             self._apply_kept(gradients)
-            return
-        self._committer.update(gradients, saved)
+            self.settle()
+            return None
+        try:
+            self._committer.update(gradients, saved)
+        except BaseException as error:
+            if not self._committer.complete:
+                raise
+            return error
+        return None
 
     def commit_for_now(self) -> None:
         """Apply what was added up, so that it can be taken back until the step is through.
@@ -109,11 +123,11 @@ class Update:
         Where it runs out of memory half-way, it is not completed: whoever takes it back has the old
         values, and completing it by hand, with next to nothing free, can end the process.
         """
-        self._old = self._state()
         gradients = self._gradients()
         if self._committer is None:
-            self._commit(gradients)
+            self._apply_kept(gradients)
             return
+        self._old = self._state()
         self._committer.begin_update(gradients)
 
     def keep_new(self) -> None:
@@ -123,13 +137,15 @@ class Update:
 
     def take_back(self) -> None:
         """Undo a commit that was for now."""
+        if self._log is not None:
+            self._log.restore()
         if self._old is not None:
             self._old.restore()
-            self._old = None
+        self.settle()
 
     def settle(self) -> None:
         """The step is through: nothing will be taken back."""
-        self._old = None
+        self._old = self._log = None
 
     def show_old(self) -> None:
         """Before a slice of a later pass: the variables as they were before this apply."""
@@ -154,9 +170,16 @@ class Update:
 
     def _meet(self, call: Applied, slices: int) -> None:
         """Make the accumulators when the first gradients are seen."""
-        if self._optimizer is call.optimizer and len(self._sums) == self._kinds.count("dense"):
-            return
+        if self._optimizer is not None:
+            known = [id(inner_variable(variable)) for variable in self._variables]
+            if self._optimizer is not call.optimizer or known != [
+                id(inner_variable(variable)) for variable in call.variables
+            ]:
+                raise UnlikeBefore("it applied another optimizer, or other variables, than before")
+            if len(self._sums) == self._kinds.count("dense"):
+                return
         self._optimizer = call.optimizer
+        self._call = dataclasses.replace(call, gradients=[])
         self._variables = call.variables
         self._kinds = [
             "none" if g is None else "sparse" if isinstance(g, tf.IndexedSlices) else "dense"
@@ -231,20 +254,34 @@ class Update:
             # A distribution strategy asks each gradient where it lies.
             with tf.device(inner_variable(variable).device):
                 placed.append(None if gradient is None else tf.identity(gradient))
-        self._optimizer.apply(placed, self._variables)
+        assert self._call is not None
+        self._call.carry_out(placed)
 
     def _apply_kept(self, gradients: list[Any]) -> None:
-        """For optimizers whose update can't go in units: keep the old state until it is through."""
-        kept = self._state()
+        """For optimizers whose update can't go in units: with the old state kept.
+
+        What such an optimizer writes need not be its own: it may have another one inside.
+        """
         try:
-            self._commit(gradients)
-        except Exception:
-            kept.restore()
+            if self._traits.eager:
+                self._old, self._log = self._state(), WriteLog()
+                self._traits.run(self._logged, gradients)
+            else:
+                graph = self._commit.get_concrete_function(gradients).graph
+                self._old = self._state(written_handles(graph))
+                self._commit(gradients)
+        except BaseException:
+            self.take_back()
             raise
 
-    def _state(self) -> Snapshot:
+    def _logged(self, gradients: Any) -> None:
+        with logging_writes(self._log):
+            self._original(gradients)
+
+    def _state(self, more: Sequence[Any] = ()) -> Snapshot:
         variables = [*self._variables, *self._optimizer.variables]
-        return Snapshot([inner_variable(variable).handle for variable in variables])
+        handles = [inner_variable(variable).handle for variable in variables]
+        return Snapshot({id(handle): handle for handle in [*handles, *more]}.values())
 
 
 def _put(variable: Any, value: Any) -> None:

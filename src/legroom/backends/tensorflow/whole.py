@@ -20,12 +20,12 @@ own step takes, and the time to copy: for a model whose gradients do not fit bes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.tensorflow import batch
+from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.collect import Applied, Since, collecting
 from legroom.backends.tensorflow.commit import Committer, works_in_units
 from legroom.backends.tensorflow.effects import (
@@ -38,6 +38,7 @@ from legroom.backends.tensorflow.effects import (
     written_handles,
 )
 from legroom.backends.tensorflow.ordered import impose_order
+from legroom.backends.tensorflow.python_state import PythonState
 from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.writes import logging_writes
@@ -75,6 +76,11 @@ class WholeStep:
             The graphs that will run, one after the other; none for an eager step.
         """
         return self._step.prepare(data)
+
+    @property
+    def branches(self) -> bool:
+        """Whether the step applies an optimizer in a branch or a loop of its graph."""
+        return bool(self._step.branches)
 
     def graphs(self) -> list[Any]:
         """The graph that was traced first, which is the step as it is for any batch."""
@@ -115,6 +121,7 @@ class GraphStep:
         self._counters: list[Any] = []  # small variables that every update moves
         self.committer: Committer | None = None
         self._seen: dict[Any, list[Any]] = {}
+        self.branches = False  # whether it applies in a branch or a loop of its graph
 
     @property
     def spare_bytes(self) -> int:
@@ -212,15 +219,23 @@ class GraphStep:
             applied.append(call)
             traced = len(graph.get_operations())
 
-        with collecting(catch):
+        elsewhere: list[str] = []
+        with collecting(
+            catch,
+            on_function=lambda: elsewhere.append("function"),
+            on_elsewhere=lambda: elsewhere.append("branch"),
+        ):
             outputs = self._traits.call(data)
+        self.branches = self.branches or "branch" in elsewhere
         if (
             len(applied) != 1
+            or elsewhere
             or not works_in_units(applied[0].optimizer)
             # Another trace of the same function may apply another optimizer.
             or (self.committer is not None and not self.committer.is_for(applied[0]))
             # Whoever goes on with the weights after `apply` must see the new ones.
             or touches(graph, graph.get_operations()[traced:], applied[0].written())
+            or _sets_rate(graph, graph.get_operations()[traced:], applied[0])
         ):
             # A trace must run to its end, or variables that it created are never initialised.
             self._mode = "unfit"
@@ -245,6 +260,13 @@ class GraphStep:
         return (outputs, call.gradients) if self._mode == "split" else outputs
 
 
+def _sets_rate(graph: Any, operations: Sequence[Any], call: Applied) -> bool:
+    """Whether ops that come after an `apply` set its learning rate, which is for the next step."""
+    if call.rate is None:
+        return False
+    return any(h is call.rate.handle for h in written_handles(graph, among=operations))
+
+
 class EagerStep:
     """An eager step on whole batches."""
 
@@ -253,6 +275,7 @@ class EagerStep:
         self._lean = lean
         self._as_it_is = lean
         self.committer: Committer | None = None
+        self.branches = False
 
     @property
     def spare_bytes(self) -> int:
@@ -269,11 +292,21 @@ class EagerStep:
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises anything at all, nothing has happened."""
-        if not self._as_it_is:
-            try:
-                return self._collected(data)
-            except _SeveralApplies:
-                self._as_it_is = True
+        python = PythonState(self._traits.origin)
+        try:
+            if not self._as_it_is:
+                try:
+                    return self._collected(data)
+                except _SeveralApplies:
+                    self._as_it_is = True
+                    python.restore()
+            return self._logged(data)
+        except Exception as error:
+            if oom.is_oom(error):
+                python.restore()
+            raise
+
+    def _logged(self, data: Any) -> Any:
         with logging_writes(on_host=self._lean) as log:
 
             def logged(inputs: Any) -> Any:
@@ -292,10 +325,16 @@ class EagerStep:
             applied.append(call)
             since.begin(call)
 
+        def several() -> None:
+            raise _SeveralApplies
+
         with logging_writes() as log:
 
             def body(inputs: Any) -> Any:
-                with logging_writes(log), collecting(catch):
+                with (
+                    logging_writes(log),
+                    collecting(catch, on_function=several, on_elsewhere=several),
+                ):
                     return self._traits.call(inputs)
 
             try:

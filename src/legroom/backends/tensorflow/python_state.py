@@ -1,0 +1,231 @@
+"""What a step remembers in Python: a counter, a list of losses, a flag.
+
+TensorFlow runs a traced step without its Python. A step that is run eagerly may count its calls and
+go by the count, and slices would call it more often than the whole batch does. So what can be
+reached from its code is looked at before and after: plain values in attributes of its object, in
+the variables of the function around it, and in globals that it names.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import types
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import keras
+import numpy as np
+
+__all__ = ["PythonState", "unbuilt"]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_DEEPEST = 3
+_MOST_ENTRIES = 10_000
+# Objects of these packages look after their own state.
+_FOREIGN = frozenset({"keras", "tensorflow", "numpy", "builtins", "threading", "legroom", "pandas"})
+# What Keras itself keeps in the attributes of a model.
+_OF_KERAS = frozenset({*vars(keras.Sequential()), *dir(keras.Model), "_tracker", "stop_training"})
+
+# A place whose value may be another one later: its name, how it is read, how it is put back.
+_Place = tuple[str, Callable[[], Any], Callable[[Any], None], Any]
+
+
+class PythonState:
+    """The plain values that a function can reach, as they are now.
+
+    Args:
+        function: The function, or a method of an object.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._places = list(_places(function))
+
+    def changed(self) -> list[str]:
+        """The names of what is another one now."""
+        return [name for name, *_ in self._changes()]
+
+    def counted(self) -> list[str]:
+        """The names of numbers that are others now."""
+        return [name for name, _, before in self._changes() if type(before) in (int, float)]
+
+    def restore(self) -> list[str]:
+        """Put back what has changed.
+
+        Returns:
+            The names of what had.
+        """
+        changes = self._changes()
+        for _, put_back, before in changes:
+            put_back(before)
+        return [name for name, *_ in changes]
+
+    def _changes(self) -> list[tuple[str, Callable[[Any], None], Any]]:
+        found = []
+        for name, read, put_back, before in self._places:
+            try:
+                now = _copy(read())
+            except (KeyError, AttributeError, ValueError):
+                now = None
+            if not _same(now, before):
+                found.append((name, put_back, before))
+        return found
+
+
+def unbuilt(function: Any, *others: Any) -> bool:
+    """Whether a function can reach a layer that is not built yet.
+
+    Args:
+        function: The function, or a method of an object.
+        *others: What it is called with.
+    """
+    code = inspect.unwrap(getattr(function, "__func__", function))
+    owner = getattr(function, "__self__", None)
+    things = [owner, *vars(owner).values()] if hasattr(owner, "__dict__") else []
+    if isinstance(code, types.FunctionType):
+        things += inspect.getclosurevars(code).nonlocals.values()
+        things += inspect.getclosurevars(code).globals.values()
+    return any(
+        not layer.built
+        for thing in (*things, *others)
+        if isinstance(thing, keras.Layer)
+        for layer in (thing, *thing._flatten_layers())
+    )
+
+
+def _places(function: Any) -> Iterator[_Place]:
+    seen: set[int] = set()
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        yield from _of_object("self", owner, 0, seen)
+    code = inspect.unwrap(getattr(function, "__func__", function))
+    if not isinstance(code, types.FunctionType):
+        return
+    for name, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+        yield from _of_cell(name, value, cell, seen)
+    for name in _names(code.__code__):
+        if name in code.__globals__:
+            yield from _of_item(name, code.__globals__, name, 0, seen)
+
+
+def _of_cell(name: str, value: Any, cell: Any, seen: set[int]) -> Iterator[_Place]:
+    def put_back(old: Any) -> None:
+        cell.cell_contents = old
+
+    yield from _of_value(name, value, lambda: cell.cell_contents, put_back, 0, seen)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            names |= _names(inner)
+    return names
+
+
+def _of_object(name: str, thing: Any, depth: int, seen: set[int]) -> Iterator[_Place]:
+    attributes = getattr(thing, "__dict__", None)
+    if id(thing) in seen or not isinstance(attributes, dict):
+        return
+    seen.add(id(thing))
+    of_keras = isinstance(thing, keras.Layer)
+    for attribute, value in list(attributes.items()):
+        if of_keras and attribute in _OF_KERAS:
+            continue
+
+        def read(thing: Any = thing, attribute: str = attribute) -> Any:
+            return vars(thing)[attribute]
+
+        def put_back(old: Any, thing: Any = thing, attribute: str = attribute) -> None:
+            object.__setattr__(thing, attribute, old)
+
+        yield from _of_value(f"{name}.{attribute}", value, read, put_back, depth, seen)
+
+
+def _of_item(
+    name: str, container: MutableMapping[Any, Any], key: Any, depth: int, seen: set[int]
+) -> Iterator[_Place]:
+    def put_back(old: Any) -> None:
+        container[key] = old
+
+    yield from _of_value(name, container[key], lambda: container[key], put_back, depth, seen)
+
+
+def _of_value(
+    name: str,
+    value: Any,
+    read: Callable[[], Any],
+    put_back: Callable[[Any], None],
+    depth: int,
+    seen: set[int],
+) -> Iterator[_Place]:
+    if isinstance(value, _PLAIN) or _is_plain_tuple(value):
+        yield name, read, put_back, value
+    elif isinstance(value, (list, dict, set, collections.deque, np.ndarray)):
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+            return
+        if (value.size if isinstance(value, np.ndarray) else len(value)) > _MOST_ENTRIES:
+            return
+        yield name, lambda: value, lambda old: _refill(value, old), _copy(value)
+        if isinstance(value, dict) and depth < _DEEPEST:
+            for key, entry in list(value.items()):
+                if not isinstance(entry, _PLAIN):
+                    yield from _of_item(f"{name}[{key!r}]", value, key, depth + 1, seen)
+    elif depth < _DEEPEST and _is_users_own(value):
+        yield from _of_object(name, value, depth + 1, seen)
+
+
+def _is_plain_tuple(value: Any) -> bool:
+    return type(value) is tuple and all(isinstance(entry, _PLAIN) for entry in value)
+
+
+def _is_users_own(value: Any) -> bool:
+    if isinstance(value, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+        return False
+    if isinstance(value, keras.Layer):
+        return type(value).__module__.partition(".")[0] not in _FOREIGN
+    # Not what is derived from theirs either: an optimizer that is built must not be unbuilt.
+    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__[:-1]}
+    return not packages & _FOREIGN
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, (list, dict, set, collections.deque)):
+        return type(value)(value) if type(value) in (list, dict, set, collections.deque) else (
+            dict(value) if isinstance(value, dict) else list(value)
+        )  # fmt: skip
+    return value
+
+
+def _refill(container: Any, old: Any) -> None:
+    """Put a container's entries back, into the same object: others may hold it."""
+    if isinstance(container, np.ndarray):
+        container[...] = old
+        return
+    container.clear()
+    (container.extend if isinstance(container, (list, collections.deque)) else container.update)(
+        old
+    )
+
+
+def _same(now: Any, before: Any) -> bool:
+    """Whether nothing has changed; entries that are not plain are compared by identity."""
+    if isinstance(before, np.ndarray):
+        return isinstance(now, np.ndarray) and np.array_equal(now, before, equal_nan=True)
+    if isinstance(before, dict):
+        return (
+            isinstance(now, dict)
+            and now.keys() == before.keys()
+            and all(_same(now[key], before[key]) for key in before)
+        )
+    if isinstance(before, (list, collections.deque)):
+        return len(now) == len(before) and all(map(_same, now, before))
+    if isinstance(before, (*_PLAIN, tuple, set)):
+        return now is before or (type(now) is type(before) and bool(now == before))
+    return now is before
