@@ -199,8 +199,16 @@ CASES = {
 }  # fmt: skip
 
 
+NEWER = {
+    "muon": pytest.mark.since_keras("3.10", "has no Muon"),
+    "schedule free": pytest.mark.since_keras("3.14", "has no ScheduleFreeAdamW"),
+}
+
+
 @pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=NEWER[name]) if name in NEWER else name for name in CASES]
+)
 def test_optimizers_of_ones_own(name, eager):
     def build():
         model = keras.Sequential(
