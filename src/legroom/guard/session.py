@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -127,10 +128,19 @@ _speaking: weakref.WeakSet[SpeakingStep] = weakref.WeakSet()
 def report_at_exit(step: GuardedStep) -> GuardedStep:
     """Have a step report when the process ends: steps that are called by hand have no other end."""
     _unreported.add(step)
+    _report_all_at_exit()
     return step
 
 
-@atexit.register
+@functools.cache
+def _report_all_at_exit() -> None:
+    """Once there is something to report: what was registered before is called after it.
+
+    The journal is closed at the exit too, and must be there when this is told.
+    """
+    atexit.register(report_all)
+
+
 def report_all() -> None:
     """The end, of the process or of legroom in it: what was not reported yet is."""
     for step in list(_unreported):
@@ -146,6 +156,7 @@ class SpeakingStep:
         self._step = step
         self._events: list[Event] = []
         _speaking.add(self)
+        _report_all_at_exit()
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""

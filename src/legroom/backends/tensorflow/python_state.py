@@ -67,7 +67,8 @@ class PythonState:
                 now = _copy(read())
             except (KeyError, AttributeError, ValueError):
                 now = None
-            if not _same(now, before):
+            # A layer or a variable that a step makes when it first runs is there to stay.
+            if not _same(now, before) and not _has_objects(now):
                 found.append((name, put_back, before))
         return found
 
@@ -201,6 +202,17 @@ def _copy(value: Any) -> Any:
             dict(value) if isinstance(value, dict) else list(value)
         )  # fmt: skip
     return value
+
+
+def _has_objects(value: Any) -> bool:
+    """Whether a value is, or holds, something else than plain values."""
+    if isinstance(value, (*_PLAIN, np.ndarray)):
+        return False
+    if isinstance(value, dict):
+        return any(map(_has_objects, value.values()))
+    if isinstance(value, (list, tuple, set, collections.deque)):
+        return any(map(_has_objects, value))
+    return True
 
 
 def _refill(container: Any, old: Any) -> None:
