@@ -25,7 +25,9 @@ _MOST_ENTRIES = 10_000
 # Objects of these packages look after their own state.
 _FOREIGN = frozenset({"keras", "tensorflow", "numpy", "builtins", "threading", "legroom", "pandas"})
 # What Keras itself keeps in the attributes of a model.
-_OF_KERAS = frozenset({*vars(keras.Sequential()), *dir(keras.Model), "_tracker", "stop_training"})
+_OF_KERAS = frozenset(
+    {*vars(keras.Sequential(name="legroom_names")), *dir(keras.Model), "_tracker", "stop_training"}
+)
 
 # A place whose value may be another one later: its name, how it is read, how it is put back.
 _Place = tuple[str, Callable[[], Any], Callable[[Any], None], Any]
