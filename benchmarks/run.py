@@ -69,7 +69,6 @@ HEAVY = [
       for optimizer in ("sgd", "momentum", "adam", "adamw_clip")),
     ("embedding", "adam"), ("transformer", "adam"), ("convolutional", "adam"),
 ]  # fmt: skip
-ROOMY = 16 * 2**30
 
 
 def heavy(results: dict[str, Any]) -> None:
