@@ -25,7 +25,7 @@ help:
 # More workers than cores: much of the time TensorFlow waits before it says that memory ran out.
 # In the order of the folders, which begins with what takes longest.
 test: lint browser
-	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from legroom.doctor.release import release
     from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
-    from legroom.guard import fit, guard, install, limit, resumable, step, uninstall
+    from legroom.guard import fit, guard, install, limit, resumable, step
     from legroom.guard.tensorboard import TensorBoard
+    from legroom.guard.uninstalling import uninstall
     from legroom.plan import Plan, largest_batch, plan
     from legroom.predict.explain import explain
     from legroom.predict.show import Estimate, estimate
@@ -105,7 +106,7 @@ _HOMES = {
     "slim": "legroom.doctor.slim",
     "step": "legroom.guard",
     "stream": "legroom.data.stream",
-    "uninstall": "legroom.guard",
+    "uninstall": "legroom.guard.uninstalling",
     "watch": "legroom.doctor.watch",
 }
 
@@ -134,7 +135,7 @@ def load_ipython_extension(ipython: Any) -> None:
 def unload_ipython_extension(ipython: Any) -> None:
     """What ``%unload_ext legroom`` calls: nothing of legroom is left in Keras and TensorFlow."""
     del ipython
-    importlib.import_module("legroom.guard").uninstall()
+    importlib.import_module("legroom.guard.uninstalling").uninstall()
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from legroom.guard.api import fit, guard, install, limit, resumable, step
 from legroom.guard.importing import install_when_imported
 from legroom.guard.planned import guard_by_plan
-from legroom.guard.uninstalling import uninstall
 
 __all__ = [
     "fit",
@@ -16,5 +15,4 @@ __all__ = [
     "limit",
     "resumable",
     "step",
-    "uninstall",
 ]
