@@ -1,7 +1,8 @@
-"""A guarded step that may fail by itself, before it has run once, without ending the training.
+"""A guarded step that may fail by itself without ending the training.
 
-What legroom sets up before a step can fail on a model or a Keras that nobody has tried. Then the
-step runs as Keras would from its first batch on. An error of the user's own comes out as it is.
+legroom can fail on a model, a batch or a Keras that nobody has tried. A step that fails has done
+nothing, so the plain step takes over from the same batch on; what fails after the step does not
+have it run twice. An error of the user's own comes out as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import site
 import sysconfig
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
+
+import tensorflow as tf
 
 from legroom.backends.tensorflow import oom
 from legroom.core.errors import LegroomError
@@ -30,50 +33,67 @@ _OTHERS = tuple(
 )
 
 
+class _Step(Protocol):
+    """A step that can be guarded."""
+
+    done: list[Any]  # the results of a run since it was last emptied
+
+    def plain(self) -> Callable[[Any], Any]:
+        """The step as Keras would run it."""
+
+
 class Careful:
-    """Runs a guarded step; the plain one, where guarding fails before the step has run once.
+    """Runs a guarded step; the plain one from the batch on for which guarding fails.
 
     Args:
-        make: Makes the guarded step.
-        plain: Makes the step as Keras would run it.
+        step: The step, which can be run as Keras would, too.
+        guard: Makes the guarded step of it.
         tell: Called with the error where the plain one takes over.
     """
 
     def __init__(
         self,
-        make: Callable[[], Callable[[Any], Any]],
-        plain: Callable[[], Callable[[Any], Any]],
+        step: _Step,
+        guard: Callable[[Any], Callable[[Any], Any]],
         tell: Callable[[BaseException], None],
     ) -> None:
-        self._make = make
-        self._make_plain = plain
+        self._step = step
+        self._guard = guard
         self._tell = tell
         self._run: Callable[[Any], Any] | None = None
-        self._has_run = False
+        self._is_plain = False
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
-        if self._has_run:
-            assert self._run is not None
-            return self._run(data)
-        failure: Exception | None = None
+        try:
+            return self._run_carefully(data)
+        finally:
+            self._step.done.clear()  # results may be large
+
+    def _run_carefully(self, data: Any) -> Any:
         try:
             if self._run is None:
-                self._run = self._make()
-            outputs = self._run(data)
+                self._run = self._guard(self._step)
+            return self._run(data)
         except LegroomError:
             raise
         except Exception as error:
-            if oom.is_oom(error) or is_users_own(error):
+            if self._is_plain or oom.is_oom(error) or is_users_own(error):
                 raise
-            failure = error.with_traceback(None)
-        if failure is not None:
+            failure = error.with_traceback(None)  # which would keep the step's memory
+        plain = self._step.plain()
+        try:
             # Where the error is not legroom's, this raises it too: as Keras would.
-            plain = self._make_plain()
-            outputs = plain(data)
-            self._run = plain
+            outputs = self._step.done.pop() if self._step.done else plain(data)
+        except Exception as error:
+            if not oom.is_oom(error):
+                raise
+            if isinstance(failure, tf.errors.OpError):
+                raise failure from None  # of a slice's data, which the whole batch does not reach
             self._tell(failure)
-        self._has_run = True
+            raise
+        self._run, self._is_plain = plain, True
+        self._tell(failure)
         return outputs
 
 

@@ -29,6 +29,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
 from legroom.backends.tensorflow.collect import Applied, inner_variable
+from legroom.backends.tensorflow.effects import undone_by
 from legroom.backends.tensorflow.overlay import Overlay
 from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
 from legroom.backends.tensorflow.traits import Traits
@@ -189,8 +190,8 @@ class Committer:
                 if saved is not None:
                     saved.restore()
                 raise
-            if not oom.is_oom(error):
-                failure = error
+            if not isinstance(error, Exception):
+                failure = error  # an interrupt; what fails for another reason fails again, below
         # Some units are written: the update must be completed, whatever the reason is. An
         # out-of-memory error is dropped here, past its except block, so that what its traceback
         # holds is free.
@@ -282,11 +283,7 @@ class Committer:
         # Written one by one here: an interrupt must not fall between them. Old values that are
         # kept until then take the memory that the new ones took before they were written.
         with logging_writes() as log:
-            try:
-                run((gradients, self._shared))
-            except BaseException:
-                log.restore()
-                raise
+            undone_by(log, functools.partial(run, (gradients, self._shared)))
 
     def _begin(self, gradients: Sequence[Any]) -> _Update:
         """The functions that write an update with gradients like these."""

@@ -75,7 +75,7 @@ class GuardedFunction:
             while len(self._runners) >= _MOST_STEPS:
                 self._runners.pop(next(iter(self._runners)))
             step = VariedStep(self._traits(fixed), returns=self._returns)
-            runner = Careful(functools.partial(self._guard, step), step.plain, self._say_unguarded)
+            runner = Careful(step, self._guard, self._say_unguarded)
             self._runners[key] = runner, list(fixed.values())
         data = [None if i in fixed else leaf for i, leaf in enumerate(leaves)]
         return self._runners[key][0](tree.pack_sequence_as(given, data))

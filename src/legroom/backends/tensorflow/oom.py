@@ -69,21 +69,16 @@ def insist(call: Callable[[], Any], lost: str) -> Any:
         lost: What is lost if it can't be done, and what to do.
 
     Raises:
-        OutOfMemory: If there is no memory for it in the end. No out-of-memory error as
-            `is_oom` knows them: nobody may try the step again.
+        LegroomError: If it can't be done in the end; `OutOfMemory` where that is for want of
+            memory. No error that would have anybody try the step again.
     """
-    for seconds in _PATIENCE:
+    for seconds in (*_PATIENCE, 0):
         try:
             return call()
-        except tf.errors.OpError as error:
+        except Exception as error:
             if not is_oom(error):
-                raise
+                raise LegroomError(lost) from error
         # Past the except block, so that what the error's traceback holds is free.
         gc.collect()
         time.sleep(seconds)
-    try:
-        return call()
-    except tf.errors.OpError as error:
-        if not is_oom(error):
-            raise
     raise OutOfMemory(lost)

@@ -67,6 +67,7 @@ class Step:
         self._sliced: SlicedStep | None = None
         self._slices: StepGraph | None = None
         self._as_it_came = True
+        self.done: list[Any] = []  # the results of the last run, for `Careful`
 
     def sibling(self) -> Step:
         """The same step for another search, with what was traced and found out of it so far."""
@@ -103,6 +104,10 @@ class Step:
             data: The batch.
             slice_size: The size of its slices; None for the whole batch at once.
         """
+        self.done[:] = [self._run(data, slice_size)]
+        return self.done[0]
+
+    def _run(self, data: Any, slice_size: int | None) -> Any:
         if slice_size is None:
             if self._sliced is not None and (self.samples(data) or 0) >= self._sliced.largest:
                 self.drop_slices()
@@ -115,7 +120,7 @@ class Step:
             # It is undone, and whatever was found out of it does not hold.
             self._rules = Rules(refusal=str(error).strip().splitlines()[-1].strip())
         self.drop_slices()
-        return self.run(data, None)
+        return self._run(data, None)
 
     def plain(self) -> Callable[[Any], Any]:
         """The step as Keras would run it, with nothing of legroom in it."""

@@ -199,8 +199,8 @@ class _Function:
                 return runner, step
         step = self._traced_elsewhere(spec) or self._new_step(spec)
         runner = Careful(
-            functools.partial(self._guard, self._model, self._kind, step),
-            step.plain,
+            step,
+            functools.partial(self._guard, self._model, self._kind),
             functools.partial(_say_unguarded, self._model, self._kind),
         )
         self._runners.append((spec, runner, step))

@@ -41,14 +41,13 @@ class VariedStep(Step):
         self._variants: dict[Any, Step] = {}
         self._order: Orderer | None = None
 
-    def run(self, data: Any, slice_size: int | None) -> Any:
-        """Run the step on a batch. If it raises, nothing has happened."""
+    def _run(self, data: Any, slice_size: int | None) -> Any:
         step = self._variant(data)
         if slice_size is not None:
             others = [other for other in self._variants.values() if other is not step]
             for other in others:
                 other.suspend()
-        return step.run(data, slice_size)
+        return step._run(data, slice_size)
 
     def rules(self, data: Any) -> Rules:
         """How the slices of such a call are put together."""

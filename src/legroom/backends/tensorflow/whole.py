@@ -26,6 +26,7 @@ from typing import Any
 import tensorflow as tf
 
 from legroom.backends.tensorflow import batch, oom
+from legroom.backends.tensorflow.careful import is_users_own
 from legroom.backends.tensorflow.collect import Applied, Since, collecting
 from legroom.backends.tensorflow.commit import Committer, works_in_units
 from legroom.backends.tensorflow.effects import (
@@ -302,8 +303,8 @@ class EagerStep:
                     python.restore()
             return self._logged(data)
         except Exception as error:
-            if oom.is_oom(error):
-                python.restore()
+            if oom.is_oom(error) or not is_users_own(error):
+                python.restore()  # it will run again
             raise
 
     def _logged(self, data: Any) -> Any:
