@@ -29,7 +29,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow import oom
 from legroom.backends.tensorflow.collect import Applied, inner_variable
-from legroom.backends.tensorflow.effects import undone_by
+from legroom.backends.tensorflow.effects import on_host, undone_by
 from legroom.backends.tensorflow.overlay import Overlay
 from legroom.backends.tensorflow.row_sums import RowSums, taken_of_rows
 from legroom.backends.tensorflow.traits import Traits
@@ -480,9 +480,9 @@ def _to_host(gradient: Any) -> Any:
         return None
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(
-            np.array(gradient.values), np.array(gradient.indices), gradient.dense_shape
+            on_host(gradient.values), on_host(gradient.indices), gradient.dense_shape
         )
-    return np.array(gradient)
+    return on_host(gradient)
 
 
 def _bytes(variable: Any) -> int:

@@ -9,6 +9,7 @@ back (a seed that is drawn twice) is read before the step and put back after a f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 from collections.abc import Callable, Iterable, Sequence
@@ -27,12 +28,16 @@ __all__ = [
     "Snapshot",
     "defer_writes",
     "handle_bytes",
+    "on_host",
     "put_back",
     "resource_order",
     "touches",
     "undone_by",
     "written_handles",
 ]
+
+# Of an array, in bytes, for TensorFlow to take it as it is: 64 at most, by processor.
+_ALIGNMENT = 64
 
 
 class Snapshot:
@@ -81,12 +86,8 @@ class HostSnapshot:
         self._taken = []
         for handle in handles:
             value = np.asarray(gen_resource_variable_ops.read_variable_op(handle, _dtype(handle)))
-            buffer = self._buffers.get(id(handle))
-            if buffer is None:
-                # Memory that was used before is quicker than new memory, by far.
-                buffer = self._buffers[id(handle)] = value.copy()
-            else:
-                np.copyto(buffer, value)
+            # Memory that was used before is quicker than new memory, by far.
+            buffer = self._buffers[id(handle)] = on_host(value, self._buffers.get(id(handle)))
             self._taken.append((handle, buffer))
 
     def restore(self) -> None:
@@ -97,8 +98,27 @@ class HostSnapshot:
         """
         for handle, value in self._taken:
             put_back(handle, value)
-        # TensorFlow may go on with these very arrays as the variables' memory.
+        # Some of these very arrays may be the variables' memory now.
         self._taken, self._buffers = [], {}
+
+
+def on_host(value: Any, into: np.ndarray | None = None) -> np.ndarray:
+    """A copy in the host's memory that TensorFlow takes back without another copy.
+
+    On a CPU it takes an array as it is where that is aligned. Otherwise it copies it into its own
+    memory, and where that is full the process dies by a segmentation fault, with no error to catch.
+
+    Args:
+        value: A tensor or an array.
+        into: A copy of an earlier value of the same shape, to be written over.
+    """
+    value = np.asarray(value)
+    if into is None:
+        room = np.empty(value.nbytes + _ALIGNMENT, np.uint8)
+        start = -room.ctypes.data % _ALIGNMENT
+        into = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    np.copyto(into, value)
+    return into
 
 
 def put_back(handle: Any, value: Any) -> None:
@@ -113,6 +133,14 @@ def put_back(handle: Any, value: Any) -> None:
         "before the step, others are not. Load the last checkpoint or snapshot before you train "
         "on.",
     )
+    if isinstance(value, np.ndarray) and "CPU" in handle.device:
+        # It is the array itself now, past the device's memory and its limit. What was there has
+        # left room for it.
+        with contextlib.suppress(tf.errors.ResourceExhaustedError):
+            inside = tf.raw_ops.DeepCopy(
+                x=gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))
+            )
+            gen_resource_variable_ops.assign_variable_op(handle, inside)
 
 
 def undone_by(saved: Any, call: Callable[[], Any]) -> Any:

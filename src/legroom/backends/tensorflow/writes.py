@@ -11,13 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from legroom.backends import patches
-from legroom.backends.tensorflow.effects import put_back
+from legroom.backends.tensorflow.effects import on_host, put_back
 
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
 
@@ -37,7 +36,7 @@ class WriteLog:
         """Keep a variable's value, if this is its first write."""
         if id(variable) not in self._old and tf.executing_eagerly():
             value = gen_resource_variable_ops.read_variable_op(variable.handle, variable.dtype)
-            self._old[id(variable)] = (variable, np.array(value) if self._on_host else value)
+            self._old[id(variable)] = (variable, on_host(value) if self._on_host else value)
 
     @property
     def written(self) -> list[tuple[Any, Any]]:
