@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 
 import pytest
@@ -12,6 +13,9 @@ settings.register_profile(
     "legroom", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("legroom")
+
+# Tracing makes many small objects, and a tenth of the time went into looking for garbage.
+gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from keras import layers
@@ -61,9 +62,23 @@ def build(case):
     return model
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+UNTIMED = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
+
+
+@settings(max_examples=8, **UNTIMED)
 @given(trainings())
 def test_random_trainings_in_slices(case):
+    check(case)
+
+
+@pytest.mark.long
+@settings(max_examples=60, **UNTIMED)
+@given(trainings())
+def test_more_random_trainings_in_slices(case):
+    check(case)
+
+
+def check(case):
     rng = np.random.default_rng(case["seed"])
     x = rng.normal(size=(case["samples"], 6, 4)).astype("float32")
     y = rng.normal(size=(case["samples"], 2)).astype("float32")

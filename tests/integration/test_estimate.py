@@ -16,17 +16,26 @@ import pytest
 CHILD = Path(__file__).with_name("estimate_child.py")
 # In children side by side; the first check of each finds memory as the process began.
 CHECKS = (
-    "near_the_truth,trains_the_same,volumes,many_kinds,plans",
+    "near_the_truth,trains_the_same,many_kinds,plans",
     "compiled,nothing_changes,errors,repeats,recompute,largest",
-    "half_precision",
-    "walked,twins",
 )
+# Of figures in corners that only the rules of the walk reach.
+LONG_CHECKS = ("volumes", "half_precision", "walked,twins")
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, dict[str, Any]]:
-    with ThreadPoolExecutor(len(CHECKS)) as pool:
-        return {line["check"]: line for lines in pool.map(run, CHECKS) for line in lines}
+    return run_all(CHECKS)
+
+
+@pytest.fixture(scope="module")
+def seen_long() -> dict[str, dict[str, Any]]:
+    return run_all(LONG_CHECKS)
+
+
+def run_all(checks: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    with ThreadPoolExecutor(len(checks)) as pool:
+        return {line["check"]: line for lines in pool.map(run, checks) for line in lines}
 
 
 def start(checks: str, limit_mib: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -62,28 +71,32 @@ def test_the_figures_are_near_the_truth(seen):
     assert all(result["bars"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["traced", "probed"])
-def test_an_update_that_hangs_on_its_gradients_is_counted(seen, source):
-    result = seen["half_precision"]
+def test_an_update_that_hangs_on_its_gradients_is_counted(seen_long, source):
+    result = seen_long["half_precision"]
     assert result["updates"] > 0
-    # One and the same program was seen to take 102 MB in one process and 124 in another.
+    # One and the same program was seen_long to take 102 MB in one process and 124 in another.
     assert result["ratios"][source] == pytest.approx(1, abs=0.3)
     assert result["gradients"] >= 1024 * 1024 * 4  # of one layer, at the least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["transposed", "logits", "pairs"])
-def test_the_walk_knows_what_differs_from_most_ops(seen, model):
-    assert seen["walked"]["ratios"][model] == pytest.approx(1, abs=0.2)
+def test_the_walk_knows_what_differs_from_most_ops(seen_long, model):
+    assert seen_long["walked"]["ratios"][model] == pytest.approx(1, abs=0.2)
 
 
-def test_of_ops_that_do_the_same_one_is_walked(seen):
-    assert seen["twins"]["cut"] == 4
-    assert seen["twins"]["left"] == 2
+@pytest.mark.long
+def test_of_ops_that_do_the_same_one_is_walked(seen_long):
+    assert seen_long["twins"]["cut"] == 4
+    assert seen_long["twins"]["left"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"])
-def test_the_scratch_of_volumes_begins_where_their_kernels_say(seen, kind):
-    found = seen["volumes"][kind]
+def test_the_scratch_of_volumes_begins_where_their_kernels_say(seen_long, kind):
+    found = seen_long["volumes"][kind]
     assert any(said for _, said in found)
     assert not all(said for _, said in found)
     for taken, said in found:
@@ -118,6 +131,7 @@ def test_a_compiled_step_has_the_compilers_figures(seen):
     assert sum(result["breakdown"].values()) == pytest.approx(result["peak"], rel=0.01)
 
 
+@pytest.mark.long
 def test_a_compiled_step_runs_in_the_pool_that_it_is_said_to_need_and_in_none_much_smaller(seen):
     needed = seen["compiled"]["pool"] / 2**20
     assert trains_compiled(math.ceil(needed))

@@ -61,7 +61,7 @@ class Careful:
         self._guard = guard
         self._tell = tell
         self._run: Callable[[Any], Any] | None = None
-        self._is_plain = False
+        self._has_run = self._is_plain = False
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
@@ -74,12 +74,16 @@ class Careful:
         try:
             if self._run is None:
                 self._run = self._guard(self._step)
-            return self._run(data)
+            outputs = self._run(data)
+            self._has_run = True
+            return outputs
         except LegroomError:
             raise
         except Exception as error:
             if self._is_plain or oom.is_oom(error) or is_users_own(error):
                 raise
+            if self._has_run and isinstance(error, tf.errors.OpError):
+                raise  # of an op that ran before: it is about the data
             failure = error.with_traceback(None)  # which would keep the step's memory
         plain = self._step.plain()
         try:
