@@ -125,6 +125,17 @@ def test_an_update_that_fails_half_way_for_good_is_not_run_again(monkeypatch):
         fit(model, lambda *a, **o: legroom.fit(model, *a, **o))
 
 
+def test_a_trace_that_fails_leaves_no_variable_without_a_value(monkeypatch, capsys):
+    """The optimizer's slots are made in the first trace, and initialised when it is through."""
+    plain = build()
+    fit(plain)
+    monkeypatch.setattr(Committer, "update_at_once", None)
+    model = build()
+    fit(model, lambda *a, **o: legroom.fit(model, *a, **o))
+    assert_same(plain, model)
+    assert "keeps a copy of the weights" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_training_that_can_not_be_kept_runs(monkeypatch, capsys, tmp_path):
     plain = build()
     fit(plain)

@@ -69,7 +69,14 @@ MORE = {
     "make_train_function": NOTHING,
     "_backend_update_step": NOTHING,
     "_flatten_layers": NOTHING,
+    "_use_weight_decay": NOTHING,
+    "_value": NOTHING,
+    "iterations": NOTHING,
+    "_steps_seen": NOT_KEPT,
+    "_initial_epoch": NOT_KEPT,
     "reduce_weighted_values": None,
+    "_compile_loss": None,
+    "_tracker": None,
     "_make_function": None,
 }
 

@@ -27,7 +27,8 @@ class Part:
         module: Where it is.
         name: What it is called there, with dots for what is inside of a class.
         takes: Parameters that it must have.
-        knows: Names that its code must speak of: attributes that only exist once it ran.
+        knows: Names that its code must speak of, a class's in any of its methods: attributes that
+            only exist once it ran.
     """
 
     module: str
@@ -46,9 +47,18 @@ class Part:
         found = inspect.unwrap(found)
         if self.takes and not set(self.takes) <= set(inspect.signature(found).parameters):
             return f"{self.module}.{self.name}({', '.join(self.takes)})"
-        known = getattr(getattr(found, "__code__", None), "co_names", self.knows)
+        known = _names(found)
         unknown = next((name for name in self.knows if name not in known), None)
         return None if unknown is None else f"{self.module}.{self.name} with {unknown}"
+
+
+def _names(found: Any) -> set[str]:
+    """The names that the code of a function speaks of, or of a class and those above it."""
+    if isinstance(found, type):
+        inside = [value for kind in found.__mro__ for value in vars(kind).values()]
+        return set().union(*(_names(inspect.unwrap(x)) for x in inside if not isinstance(x, type)))
+    code = getattr(getattr(found, "fget", found), "__code__", None)
+    return set() if code is None else set(code.co_names)
 
 
 _TRAINER = "backend.tensorflow.trainer"
@@ -78,7 +88,8 @@ PARTS: dict[str, Sequence[Part]] = {
             Part(_OPTIMIZER, f"BaseOptimizer.{name}")
             for name in ("_get_variable_index", "_var_key", "_backend_apply_gradients",
                          "_backend_update_step", "_clip_gradients", "_apply_weight_decay",
-                         "update_step", "learning_rate", "variables")
+                         "_use_weight_decay", "update_step", "learning_rate", "iterations",
+                         "variables")
         ),
         Part(_OPTIMIZER, "BaseOptimizer.apply", takes=("grads", "trainable_variables")),
         Part(_OPTIMIZER, "global_norm"),
@@ -91,6 +102,7 @@ PARTS: dict[str, Sequence[Part]] = {
         Part("layers.layer", "Layer._flatten_layers", takes=("recursive", "include_self")),
         Part("layers.layer", "Layer.__init__", knows=("_losses",)),
         Part("backend", "Variable.assign"),
+        Part("backend", "Variable", knows=("_value",)),
         Part("backend", "name_scope"),
         Part("backend.tensorflow", "numpy"),
         Part("backend.common", "global_state.get_global_attribute"),
@@ -114,10 +126,10 @@ PARTS: dict[str, Sequence[Part]] = {
     "resume": (
         Part(_TRAINER, "TensorFlowTrainer.fit", takes=("initial_epoch", "callbacks"),
              knows=("TFEpochIterator", "_initial_epoch")),
-        Part(_TRAINER, "TFEpochIterator.__init__", knows=("_distributed_dataset",)),
+        Part(_TRAINER, "TFEpochIterator",
+             knows=("_distributed_dataset", "data_adapter", "steps_per_epoch",
+                    "steps_per_execution", "_num_batches", "_steps_seen")),
         Part(_TRAINER, "TFEpochIterator.enumerate_epoch"),
-        Part("trainers.epoch_iterator", "EpochIterator.__init__",
-             knows=("data_adapter", "steps_per_epoch", "steps_per_execution", "_num_batches")),
         Part("trainers.data_adapters.array_data_adapter", "ArrayDataAdapter"),
         Part("trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter.get_tf_dataset"),
         Part("trainers.data_adapters.tf_dataset_adapter", "TFDatasetAdapter.get_tf_dataset"),

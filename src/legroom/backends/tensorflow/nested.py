@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +43,8 @@ class _Here(threading.local):
 
 
 _here = _Here()
+# The handles that each graph writes: to look through one takes longer than to run it.
+_written: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -115,7 +118,9 @@ def _looked_into(original: Callable[..., Any]) -> Callable[..., Any]:
             return as_python(self, with_signature(self, args), kwargs)
         with functions_as_they_are(), unlogged():
             graph = self.get_concrete_function(*args, **kwargs).graph
-        handles = written_handles(graph)
+        if graph not in _written:
+            _written[graph] = written_handles(graph)
+        handles = _written[graph]
         if handles and mode is not None and mode[0] is not None:
             mode[0]()
         if log is not None and tf.executing_eagerly():

@@ -43,6 +43,7 @@ from legroom.backends.tensorflow.python_state import PythonState
 from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
 from legroom.backends.tensorflow.writes import logging_writes
+from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.graphs import Orderer
 
 __all__ = ["EagerStep", "GraphStep", "WholeStep"]
@@ -228,20 +229,40 @@ class GraphStep:
         ):
             outputs = self._traits.call(data)
         self.branches = self.branches or "branch" in elsewhere
-        if (
-            len(applied) != 1
-            or elsewhere
-            or not works_in_units(applied[0].optimizer)
-            # Another trace of the same function may apply another optimizer.
-            or (self.committer is not None and not self.committer.is_for(applied[0]))
-            # Whoever goes on with the weights after `apply` must see the new ones.
-            or touches(graph, graph.get_operations()[traced:], applied[0].written())
-            or _sets_rate(graph, graph.get_operations()[traced:], applied[0])
-        ):
-            # A trace must run to its end, or variables that it created are never initialised.
+        # Whatever goes wrong here: a trace must run to its end, or variables that it created are
+        # never initialised.
+        try:
+            if elsewhere or not self._can_hold_back(
+                graph, graph.get_operations()[traced:], applied
+            ):
+                self._mode = "unfit"
+                return outputs
+            return self._held_back(graph, outputs, applied[0])
+        except Exception as error:
             self._mode = "unfit"
+            say_left_out("legroom keeps a copy of the weights in each step", in_a_line(error))
             return outputs
-        call = applied[0]
+
+    def _can_hold_back(self, graph: Any, later: Sequence[Any], applied: Sequence[Applied]) -> bool:
+        """Whether what a step writes can wait until all is computed.
+
+        Args:
+            graph: The step's graph.
+            later: Its ops that come after the last `apply`.
+            applied: Its calls of `apply`.
+        """
+        return (
+            len(applied) == 1
+            and works_in_units(applied[0].optimizer)
+            # Another trace of the same function may apply another optimizer.
+            and (self.committer is None or self.committer.is_for(applied[0]))
+            # Whoever goes on with the weights after `apply` must see the new ones.
+            and not touches(graph, later, applied[0].written())
+            and not _sets_rate(graph, later, applied[0])
+        )
+
+    def _held_back(self, graph: Any, outputs: Any, call: Applied) -> Any:
+        """Have the writes of a step wait until all is computed; what its function returns."""
         gradients = [gradient for gradient in call.gradients if gradient is not None]
         writes = defer_writes(graph, gradients)
         if self.committer is None:
