@@ -76,7 +76,8 @@ PARTS: dict[str, Sequence[Part]] = {
         *(
             Part(_TRAINER, f"TensorFlowTrainer.{name}")
             for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
-                         "predict_on_batch", "distribute_strategy")
+                         "predict_on_batch", "train_step", "test_step", "predict_step",
+                         "distribute_strategy")
         ),
         Part("trainers.trainer", "Trainer.compile",
              knows=("optimizer", "run_eagerly", "jit_compile", "steps_per_execution")),
