@@ -85,7 +85,7 @@ class HostSnapshot:
         """Copy what the variables hold now."""
         self._taken = []
         for handle in handles:
-            value = np.asarray(gen_resource_variable_ops.read_variable_op(handle, _dtype(handle)))
+            value = gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))
             # Memory that was used before is quicker than new memory, by far.
             buffer = self._buffers[id(handle)] = on_host(value, self._buffers.get(id(handle)))
             self._taken.append((handle, buffer))

@@ -256,7 +256,7 @@ class GraphStep:
             and works_in_units(applied[0].optimizer)
             # Another trace of the same function may apply another optimizer.
             and (self.committer is None or self.committer.is_for(applied[0]))
-            # Whoever goes on with the weights after `apply` must see the new ones.
+            # Code after `apply` that reads the weights must see the new ones.
             and not touches(graph, later, applied[0].written())
             and not _sets_rate(graph, later, applied[0])
         )
@@ -325,7 +325,7 @@ class EagerStep:
             return self._logged(data)
         except Exception as error:
             if oom.is_oom(error) or not is_users_own(error):
-                python.restore()  # it will run again
+                python.restore()  # as if the step had not begun
             raise
 
     def _logged(self, data: Any) -> Any:
