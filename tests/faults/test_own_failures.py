@@ -119,7 +119,7 @@ def test_an_update_that_fails_half_way_for_good_is_not_run_again(monkeypatch):
         run(self if len(runs) == 1 else object(), *args)
 
     monkeypatch.setattr(Committer, "_run_unit", all_but_the_first_fail)
-    monkeypatch.setattr(commit, "_in_units", lambda sizes: [[i] for i in range(len(sizes))])
+    monkeypatch.setattr(commit, "_grouped", lambda members, sizes: [[i] for i in members])
     model = build(run_eagerly=True)
     with pytest.raises(LegroomError, match="1 of 4 groups of weights are updated"):
         fit(model, lambda *a, **o: legroom.fit(model, *a, **o))

@@ -234,7 +234,7 @@ def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any
         if call is not None:
             if not self.built and type(self).apply.__module__.startswith("keras."):
                 # Of Keras's own it is known that they begin by building the optimizer.
-                with backend.name_scope(self.name, caller=self):
+                with tf.init_scope(), backend.name_scope(self.name, caller=self):
                     self.build(call.variables)
                 self.built = True
             catch(call)
