@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import legroom
-from legroom.backends.tensorflow import commit, whole
+from legroom.backends.tensorflow import units, whole
 from legroom.backends.tensorflow.in_turn import InTurn, can_stop_between
 
 O = keras.optimizers  # noqa: E741
@@ -73,7 +73,7 @@ def fit(train):
 def all_large(monkeypatch):
     """Have variables of any size count as large, but for the biases."""
     monkeypatch.setattr(whole, "_SMALL_STATE", 0)
-    monkeypatch.setattr(commit, "_LARGE", 4 * 4 * 9)
+    monkeypatch.setattr(units, "_LARGE", 4 * 4 * 9)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_needs_an_old_value_after_it_is_overwritten_is_not_written_in_turn(
 def test_an_update_that_has_no_room_is_not_begun(all_large, monkeypatch, writes):
     made = []
     writes.append(made.append)
-    monkeypatch.setattr(commit.Committer, "_scratch", lambda self, unit: 2**50)
+    monkeypatch.setattr(units.Units, "scratch", lambda self, unit: 2**50)
     model, untrained = build("Adam"), build("Adam")
     with pytest.raises(legroom.CannotFit):
         fit(lambda *args, **options: legroom.fit(model, *args, **options))

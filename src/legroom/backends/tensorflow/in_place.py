@@ -15,19 +15,21 @@ from keras import ops
 
 from legroom.backends.tensorflow.rehearsal import same_after
 
-__all__ = ["updates_in_place", "write_in_place"]
+__all__ = ["has_kernel", "updates_in_place", "write_in_place"]
 
 
-def updates_in_place(optimizer: Any, variable: Any) -> bool:
-    """Whether there is a kernel that does what `update_step` does; tried on a small variable.
+def has_kernel(variable: Any) -> bool:
+    """Whether there are kernels for variables of this type."""
+    return keras.backend.standardize_dtype(variable.dtype) in ("float32", "float64")
+
+
+def updates_in_place(optimizer: Any) -> bool:
+    """Whether a kernel does what `update_step` does with a dense gradient; tried on a small one.
 
     Args:
         optimizer: One of Keras's own, or of a class that leaves the update as it is.
-        variable: The variable to be updated, with a dense gradient.
     """
     if not isinstance(optimizer, keras.optimizers.SGD):
-        return False
-    if keras.backend.standardize_dtype(variable.dtype) not in ("float32", "float64"):
         return False
 
     def by_keras(copy: Any, small: Any, rows: Any, rate: float) -> None:

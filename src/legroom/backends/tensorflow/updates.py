@@ -11,10 +11,11 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends.tensorflow.collect import Applied, inner_variable
-from legroom.backends.tensorflow.commit import Committer, adds_rows_up, works_in_units
+from legroom.backends.tensorflow.commit import Committer
 from legroom.backends.tensorflow.effects import Snapshot, written_handles
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.units import adds_rows_up, works_in_units
 from legroom.backends.tensorflow.writes import WriteLog, logging_writes, unlogged
 from legroom.core.errors import UnlikeBefore
 

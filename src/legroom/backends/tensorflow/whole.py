@@ -28,7 +28,7 @@ import tensorflow as tf
 from legroom.backends.tensorflow import batch, oom
 from legroom.backends.tensorflow.careful import is_users_own
 from legroom.backends.tensorflow.collect import Applied, Since, collecting
-from legroom.backends.tensorflow.commit import Committer, works_in_units
+from legroom.backends.tensorflow.commit import Committer
 from legroom.backends.tensorflow.effects import (
     HostSnapshot,
     Snapshot,
@@ -42,6 +42,7 @@ from legroom.backends.tensorflow.ordered import impose_order
 from legroom.backends.tensorflow.python_state import PythonState
 from legroom.backends.tensorflow.survivable import survivable
 from legroom.backends.tensorflow.traits import Traits
+from legroom.backends.tensorflow.units import works_in_units
 from legroom.backends.tensorflow.writes import logging_writes
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.graphs import Orderer
