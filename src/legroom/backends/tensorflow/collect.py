@@ -26,6 +26,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.python.eager import record
 
 from legroom.backends import patches
+from legroom.backends.tensorflow.known_optimizers import builds_only_slots
 from legroom.backends.tensorflow.nested import (
     functions_as_python,
     functions_as_they_are,
@@ -234,7 +235,9 @@ def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any
         if call is not None:
             if not self.built and type(self).apply.__module__.startswith("keras."):
                 # Of Keras's own it is known that they begin by building the optimizer.
-                with tf.init_scope(), backend.name_scope(self.name, caller=self):
+                # Slots made outside of the trace spare it a second one.
+                lifted = tf.init_scope() if builds_only_slots(self) else contextlib.nullcontext()
+                with lifted, backend.name_scope(self.name, caller=self):
                     self.build(call.variables)
                 self.built = True
             catch(call)

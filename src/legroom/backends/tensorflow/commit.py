@@ -25,11 +25,12 @@ from legroom.backends.tensorflow import oom
 from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.effects import on_host, undone_by
 from legroom.backends.tensorflow.in_turn import InTurn
+from legroom.backends.tensorflow.known_optimizers import inner_optimizer
 from legroom.backends.tensorflow.overlay import Overlay
 from legroom.backends.tensorflow.partial_apply import PartialApply
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.units import Unit, Units, inner_optimizer, nbytes
+from legroom.backends.tensorflow.units import Unit, Units, nbytes
 from legroom.backends.tensorflow.writes import logging_writes
 
 __all__ = ["Committer"]

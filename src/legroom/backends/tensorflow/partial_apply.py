@@ -14,8 +14,9 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends.tensorflow.in_place import write_in_place
 from legroom.backends.tensorflow.in_turn import InTurn
+from legroom.backends.tensorflow.known_optimizers import inner_optimizer
 from legroom.backends.tensorflow.row_sums import RowSums
-from legroom.backends.tensorflow.units import Unit, inner_optimizer
+from legroom.backends.tensorflow.units import Unit
 
 __all__ = ["PartialApply"]
 

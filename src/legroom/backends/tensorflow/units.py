@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend import Variable
@@ -20,22 +19,16 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from legroom.backends.tensorflow.collect import inner_variable
 from legroom.backends.tensorflow.in_place import has_kernel, updates_in_place
 from legroom.backends.tensorflow.in_turn import can_stop_between
+from legroom.backends.tensorflow.known_optimizers import inner_optimizer, updates_by_variable
 from legroom.backends.tensorflow.row_sums import taken_of_rows
 
-__all__ = ["Unit", "Units", "adds_rows_up", "inner_optimizer", "nbytes", "works_in_units"]
+__all__ = ["Unit", "Units", "adds_rows_up", "nbytes", "works_in_units"]
 
 # Variables are joined to units up to this size, or up to the largest variable where that is more:
 # a unit for every bias would only add overhead.
 _SMALL_UNIT = 4 * 2**20
 # From this size on a variable that can be updated in place is a unit.
 _LARGE = 2**20
-
-# Keras's own that update each variable by itself, whatever comes before or after it. Others keep
-# state that all variables share (Nadam, ScheduleFreeAdamW), or decay in their own manner (Muon).
-_BY_VARIABLE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Ftrl", "Lamb",
-                "Lion", "Adafactor")  # fmt: skip
-# What a class of the user's own may override without changing what an update is.
-_HARMLESS = frozenset({"__init__", "build", "get_config", "from_config"})
 
 
 def works_in_units(optimizer: Any) -> bool:
@@ -51,24 +44,9 @@ def works_in_units(optimizer: Any) -> bool:
         return False  # TensorFlow's own variables, which no overlay sees
     if any(getattr(v, "overwrite_with_gradient", False) for v in inner._trainable_variables):
         return False
-    if not _updates_by_variable(inner):
+    if not updates_by_variable(inner):
         return False
     return not isinstance(inner._distribution_strategy, tf.distribute.MirroredStrategy)
-
-
-def _updates_by_variable(optimizer: Any) -> bool:
-    """Whether all that makes up the update is Keras's own, and known to be one of each variable."""
-    known = [getattr(keras.optimizers, name, None) for name in _BY_VARIABLE]
-    kinds = type(optimizer).__mro__
-    of_keras = next((i for i, kind in enumerate(kinds) if kind in known), None)
-    if of_keras is None:
-        return False
-    inherited = set(dir(kinds[of_keras])) - _HARMLESS
-    methods = {name for name in inherited if callable(getattr(kinds[of_keras], name))}
-    own = {name for kind in kinds[:of_keras] for name in vars(kind)}
-    ordinary = {"__module__", "__doc__", "__qualname__", "__firstlineno__",
-                "__static_attributes__", "_api_export_path", "_api_export_symbol_id"}  # fmt: skip
-    return not (own & inherited) - ordinary and not methods & set(vars(optimizer))
 
 
 def adds_rows_up(optimizer: Any) -> tuple[str, ...] | None:
@@ -166,11 +144,6 @@ class Units:
         if unit.by_kernel:
             return 2 * size if self._prepares else 0
         return 3 * size if self._prepares else 2 * size
-
-
-def inner_optimizer(optimizer: Any) -> Any:
-    """The optimizer inside a loss scale, or the optimizer itself."""
-    return optimizer.inner_optimizer if isinstance(optimizer, LossScaleOptimizer) else optimizer
 
 
 def nbytes(variable: Any) -> int:
