@@ -27,8 +27,8 @@ __all__ = ["Unit", "Units", "adds_rows_up", "nbytes", "works_in_units"]
 # Variables are joined to units up to this size, or up to the largest variable where that is more:
 # a unit for every bias would only add overhead.
 _SMALL_UNIT = 4 * 2**20
-# From this size on a variable that can be updated in place is a unit.
-_LARGE = 2**20
+# From this size on a variable that can be updated in place is a unit by itself.
+_LARGE = _SMALL_UNIT
 
 
 def works_in_units(optimizer: Any) -> bool:
