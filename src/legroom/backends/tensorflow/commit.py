@@ -26,11 +26,12 @@ from legroom.backends.tensorflow.collect import Applied, inner_variable
 from legroom.backends.tensorflow.effects import on_host, undone_by
 from legroom.backends.tensorflow.in_turn import InTurn
 from legroom.backends.tensorflow.known_optimizers import inner_optimizer
+from legroom.backends.tensorflow.model import variable_bytes
 from legroom.backends.tensorflow.overlay import Overlay
 from legroom.backends.tensorflow.partial_apply import PartialApply
 from legroom.backends.tensorflow.row_sums import RowSums
 from legroom.backends.tensorflow.traits import Traits
-from legroom.backends.tensorflow.units import Unit, Units, nbytes
+from legroom.backends.tensorflow.units import Unit, Units
 from legroom.backends.tensorflow.writes import logging_writes
 
 __all__ = ["Committer"]
@@ -98,14 +99,14 @@ class Committer:
     @property
     def state_bytes(self) -> int:
         """The variables and the optimizer's own state."""
-        return sum(nbytes(v) for v in [*self._variables, *self._outer.variables])
+        return sum(variable_bytes(v) for v in [*self._variables, *self._outer.variables])
 
     @property
     def held_bytes(self) -> int:
         """What the gradients of all variables take, and the scratch to apply them."""
         units = [unit for update in self._updates.values() for unit in update.units]
         units = units or self._units.beside(range(len(self._variables)))
-        weights = sum(nbytes(v) for v in self._variables)
+        weights = sum(variable_bytes(v) for v in self._variables)
         return weights + max(map(self._units.scratch, units), default=0)
 
     def prepare(self, gradients: Sequence[Any]) -> list[Any]:

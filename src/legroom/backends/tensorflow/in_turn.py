@@ -1,8 +1,8 @@
 """An optimizer's writes in place, as Keras makes them, each of them counted.
 
 Adam moves its two slots and then the variable, and each write needs the one before it and the
-gradient, but nothing that was overwritten. So an update that stopped between two of them can go on
-there: it runs again without those that are done. This takes the memory that Keras's own update
+gradient, but nothing that was overwritten. So an update that stopped between two writes can resume:
+it runs again, without the writes that are done. This takes the memory that Keras's own update
 takes, where an `Overlay` needs room for all new values beside the old ones.
 """
 
@@ -73,7 +73,7 @@ class _Enough(BaseException):
 
 
 def can_stop_between(optimizer: Any, rank: int) -> bool:
-    """Whether an update of a dense gradient can go on after any of its writes.
+    """Whether an update with a dense gradient can be resumed after any of its writes.
 
     Found by trying: a small variable is updated in one go, and another one write at a time, each
     time from the beginning.

@@ -10,19 +10,18 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from keras.src.backend import Variable
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from legroom.backends.tensorflow.collect import inner_variable
 from legroom.backends.tensorflow.in_place import has_kernel, updates_in_place
 from legroom.backends.tensorflow.in_turn import can_stop_between
 from legroom.backends.tensorflow.known_optimizers import inner_optimizer, updates_by_variable
+from legroom.backends.tensorflow.model import variable_bytes
 from legroom.backends.tensorflow.row_sums import taken_of_rows
 
-__all__ = ["Unit", "Units", "adds_rows_up", "nbytes", "works_in_units"]
+__all__ = ["Unit", "Units", "adds_rows_up", "works_in_units"]
 
 # Variables are joined to units up to this size, or up to the largest variable where that is more:
 # a unit for every bias would only add overhead.
@@ -85,8 +84,8 @@ class Units:
 
     def __init__(self, optimizer: Any, variables: Sequence[Any], beside: Collection[int]) -> None:
         self._inner = inner_optimizer(optimizer)
-        self._sizes = [nbytes(variable) for variable in variables]
-        self._slots = sum(map(nbytes, self._inner.variables)) / max(1, sum(self._sizes))
+        self._sizes = [variable_bytes(variable) for variable in variables]
+        self._slots = sum(map(variable_bytes, self._inner.variables)) / max(1, sum(self._sizes))
         inner = self._inner
         # What comes before the update itself takes memory too.
         self._prepares = bool(
@@ -144,9 +143,3 @@ class Units:
         if unit.by_kernel:
             return 2 * size if self._prepares else 0
         return 3 * size if self._prepares else 2 * size
-
-
-def nbytes(variable: Any) -> int:
-    """What a variable of Keras's or TensorFlow's takes."""
-    value = inner_variable(variable)
-    return int(np.prod(value.shape)) * value.dtype.size
