@@ -23,9 +23,10 @@ help:
 	@echo "make clean      remove .venv and caches"
 
 # More workers than cores: much of the time TensorFlow waits before it says that memory ran out.
-# In the order of the folders, which begins with what takes longest.
+# What is short comes last, so that all workers have something to do until the end.
 test: lint browser
-	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 \
+	    $(addprefix tests/,contract faults integration versions browser unit) $(ARGS)
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)
@@ -65,6 +66,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 	    --build-constraint constraints.txt --editable . --group dev $(TENSORFLOW)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	    --target $(VENV)/plot --upgrade --group plot
 	@touch $@
 
 clean:

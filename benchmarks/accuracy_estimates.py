@@ -25,8 +25,8 @@ options = parser.parse_args()
 import tensorflow as tf  # noqa: E402
 from zoo import compiled  # noqa: E402
 
-from legroom.backends.tensorflow.stepgraph import trace_step  # noqa: E402
-from legroom.predict.sources import Prediction  # noqa: E402
+from legroom.backends.tensorflow.graph.stepgraph import trace_step  # noqa: E402
+from legroom.prediction.sources import Prediction  # noqa: E402
 
 if options.threads:
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)

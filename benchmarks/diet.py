@@ -94,7 +94,7 @@ class Peaks(keras.callbacks.Callback):
 
 def measured(described: dict[str, Any]) -> int:
     """Train a model for some steps."""
-    from legroom.backends.tensorflow import eight_bits  # noqa: F401  # a layer of its own
+    from legroom.backends.tensorflow.recompute import eight_bits  # noqa: F401  # a layer of its own
 
     made = keras.models.model_from_json(described["model"])
     made.compile_from_config(described["compiled"])

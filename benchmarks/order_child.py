@@ -33,9 +33,9 @@ from turns import take_turns  # noqa: E402
 from zoo import compiled, one_batch  # noqa: E402
 
 from legroom.core.errors import CannotFit  # noqa: E402
-from legroom.guard.options import GuardOptions, Start  # noqa: E402
-from legroom.guard.registry import registry  # noqa: E402
-from legroom.predict.sources import Prediction  # noqa: E402
+from legroom.guarding.options import GuardOptions, Start  # noqa: E402
+from legroom.guarding.registry import registry  # noqa: E402
+from legroom.prediction.sources import Prediction  # noqa: E402
 
 STEPS = 8
 if options.threads:

@@ -20,9 +20,9 @@ os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0", TF_CP
 import tensorflow as tf
 from zoo import compiled, one_batch
 
-from legroom.backends.tensorflow.blocks import block_order, recomputing
-from legroom.plan.recomputed import Recompute
-from legroom.predict.sources import Prediction
+from legroom.backends.tensorflow.recompute.blocks import block_order, recomputing
+from legroom.planning.recomputed import Recompute
+from legroom.prediction.sources import Prediction
 
 ROUNDS = 10
 Blocks = tuple[tuple[str, ...], ...]

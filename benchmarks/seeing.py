@@ -72,7 +72,7 @@ def sampling() -> float:
     code = (
         "import time, tensorflow as tf; tf.zeros(1)\n"
         "from legroom.backends.tensorflow import pool\n"
-        "from legroom.guard.sampling import _LOOK_EVERY, _Looked\n"
+        "from legroom.guarding.sampling import _LOOK_EVERY, _Looked\n"
         "looked = _Looked(pool); looked.look(); began = time.perf_counter()\n"
         "for _ in range(2000): looked.look()\n"
         "print((time.perf_counter() - began) / 2000 / _LOOK_EVERY)\n"

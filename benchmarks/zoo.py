@@ -348,7 +348,7 @@ def one_batch(model: Any, samples: int) -> tf.data.Dataset:
 
     Its size is left open, as most sources of data leave it.
     """
-    from legroom.backends.tensorflow.specs import batch_specs
+    from legroom.backends.tensorflow.graph.specs import batch_specs
 
     embedded = [x.input_dim for x in model._flatten_layers() if hasattr(x, "input_dim")]
     most = min([1000, *(x for x in embedded if isinstance(x, int))]) if embedded else 2

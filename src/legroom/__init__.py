@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from legroom.doctor.release import release
     from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
-    from legroom.guard import fit, guard, install, limit, resumable, step
-    from legroom.guard.tensorboard import TensorBoard
-    from legroom.guard.uninstalling import uninstall
-    from legroom.plan import Plan, largest_batch, plan
-    from legroom.predict.explain import explain
-    from legroom.predict.show import Estimate, estimate
+    from legroom.guarding import fit, guard, install, limit, resumable, step
+    from legroom.guarding.tensorboard import TensorBoard
+    from legroom.guarding.uninstalling import uninstall
+    from legroom.planning import Plan, largest_batch, plan
+    from legroom.prediction.explain import explain
+    from legroom.prediction.show import Estimate, estimate
     from legroom.report import Finding
     from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
@@ -81,32 +80,32 @@ _HOMES = {
     "BadBudget": "legroom.core.errors",
     "CannotFit": "legroom.core.errors",
     "Diagnosis": "legroom.report.explain",
-    "Estimate": "legroom.predict.show",
+    "Estimate": "legroom.prediction.show",
     "LegroomError": "legroom.core.errors",
     "OutOfMemory": "legroom.core.errors",
-    "Plan": "legroom.plan",
+    "Plan": "legroom.planning",
     "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
-    "TensorBoard": "legroom.guard.tensorboard",
+    "TensorBoard": "legroom.guarding.tensorboard",
     "UnsupportedModel": "legroom.core.errors",
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",
-    "estimate": "legroom.predict.show",
-    "explain": "legroom.predict.explain",
-    "fit": "legroom.guard",
-    "guard": "legroom.guard",
-    "install": "legroom.guard",
+    "estimate": "legroom.prediction.show",
+    "explain": "legroom.prediction.explain",
+    "fit": "legroom.guarding",
+    "guard": "legroom.guarding",
+    "install": "legroom.guarding",
     "isolated": "legroom.doctor.isolated",
-    "largest_batch": "legroom.plan",
-    "limit": "legroom.guard",
-    "plan": "legroom.plan",
+    "largest_batch": "legroom.planning",
+    "limit": "legroom.guarding",
+    "plan": "legroom.planning",
     "release": "legroom.doctor.release",
-    "resumable": "legroom.guard",
+    "resumable": "legroom.guarding",
     "slim": "legroom.doctor.slim",
-    "step": "legroom.guard",
+    "step": "legroom.guarding",
     "stream": "legroom.data.stream",
-    "uninstall": "legroom.guard.uninstalling",
+    "uninstall": "legroom.guarding.uninstalling",
     "watch": "legroom.doctor.watch",
 }
 
@@ -120,22 +119,30 @@ def _cap_from_environment() -> None:
     if command in ("legroom", "legroom.exe", "-m"):
         return  # the command line reads the variable itself, and has better words for it
 
-    from legroom.backends.tensorflow import caps
+    from legroom.backends.base import current, running
+    from legroom.core.errors import UnsupportedModel
 
-    if caps.capped_bytes() is None and "tensorflow" not in sys.modules:
-        importlib.import_module("legroom.guard.api").limit(os.environ[_MEMORY])
+    try:
+        wanted = running() is None and current().caps.capped_bytes() is None
+    except UnsupportedModel as error:
+        import warnings
+
+        warnings.warn(f"{_MEMORY} has no effect. {error}", stacklevel=3)
+        return
+    if wanted:
+        importlib.import_module("legroom.guarding.api").limit(os.environ[_MEMORY])
 
 
 def load_ipython_extension(ipython: Any) -> None:
     """What ``%load_ext legroom`` calls: from now on every Keras model is guarded."""
     del ipython  # nothing is added to the shell itself
-    importlib.import_module("legroom.guard").install()
+    importlib.import_module("legroom.guarding").install()
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """What ``%unload_ext legroom`` calls: nothing of legroom is left in Keras and TensorFlow."""
     del ipython
-    importlib.import_module("legroom.guard.uninstalling").uninstall()
+    importlib.import_module("legroom.guarding.uninstalling").uninstall()
 
 
 def __getattr__(name: str) -> Any:
@@ -145,9 +152,7 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("legroom")
     elif name in _HOMES:
-        home = importlib.import_module(_HOMES[name])
-        # A floor that has the function's name is bound, and callable, by now: see below.
-        value = globals().get(name) or getattr(home, name)
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'legroom' has no attribute {name!r}")
     globals()[name] = value
@@ -157,39 +162,6 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
-
-class _CallableFloor(types.ModuleType):
-    """A package that is also the function of its own name in it.
-
-    ``legroom.guard`` is a function to users and a floor of the house on disk. Python binds a
-    package to its name in the parent when it is first imported, by anyone, and the function would
-    turn into a module in the user's hands. So the module can be called.
-    """
-
-    @property
-    def __signature__(self) -> Any:
-        import inspect
-
-        return inspect.signature(self._function)
-
-    @property
-    def _function(self) -> Any:
-        return vars(self)[self.__name__.rpartition(".")[2]]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-
-class _Legroom(types.ModuleType):
-    """The type of this module, which sees a floor being bound to its name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES and isinstance(value, types.ModuleType):
-            value.__class__ = _CallableFloor
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Legroom
 
 if os.environ.get(_MEMORY):
     _cap_from_environment()

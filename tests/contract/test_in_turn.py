@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras import layers
 
 import legroom
-from legroom.backends.tensorflow import units, whole
-from legroom.backends.tensorflow.in_turn import InTurn, can_stop_between
+from legroom.backends.tensorflow.commit import units
+from legroom.backends.tensorflow.commit.in_turn import InTurn, can_stop_between
+from legroom.backends.tensorflow.step import whole
 
 O = keras.optimizers  # noqa: E741
 RNG = np.random.default_rng(0)

@@ -12,9 +12,9 @@ import tensorflow as tf
 from keras import layers
 from keras.src.backend.common import global_state
 
-from legroom.backends.tensorflow import whole
-from legroom.guard.options import GuardOptions, Start
-from legroom.guard.registry import registry
+from legroom.backends.tensorflow.step import whole
+from legroom.guarding.options import GuardOptions, Start
+from legroom.guarding.registry import registry
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(14, 32, 32, 3)).astype("float32")

@@ -11,7 +11,11 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from legroom.backends.tensorflow.blocks import block_order, keep_everything, recompute_blocks
+from legroom.backends.tensorflow.recompute.blocks import (
+    block_order,
+    keep_everything,
+    recompute_blocks,
+)
 from legroom.core.errors import UnsupportedModel
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import pytest
 from keras import layers
 
 import legroom
-from legroom.backends.tensorflow import pool
+from legroom.backends.tensorflow.device import pool
 
 RNG = np.random.default_rng(0)
 N = 44  # batches of 16, 16 and 12

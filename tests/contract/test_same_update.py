@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import layers, losses, ops, optimizers
 
 import legroom
-from legroom.backends.tensorflow.units import adds_rows_up
+from legroom.backends.tensorflow.commit.units import adds_rows_up
 
 RNG = np.random.default_rng(0)
 N = 44  # batches of 16, 16 and 12

@@ -346,7 +346,10 @@ def test_two_models_that_share_an_optimizer():
     compare(build, X, VALUES, fit=fit)
 
 
-@pytest.mark.parametrize("mode", ["float8", "int8", "lora", "int8 and lora"])
+@pytest.mark.parametrize(
+    "mode",
+    ["float8", "lora", "int8 and lora", pytest.param("int8", marks=pytest.mark.long)],
+)
 def test_quantized_layers_and_lora(mode):
     def build():
         model = keras.Sequential(

@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras import layers, optimizers
 
 import legroom
-from legroom.backends.tensorflow import oom
-from legroom.backends.tensorflow.own_draws import own_draws
+from legroom.backends.keras.own_draws import own_draws
+from legroom.backends.tensorflow.device import oom
 from legroom.core.errors import OutOfMemory
 from legroom.core.events import Event, emit, listening
 

@@ -23,9 +23,9 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from legroom.backends.tensorflow import oom, pool  # noqa: E402
-from legroom.backends.tensorflow.step import Step  # noqa: E402
-from legroom.backends.tensorflow.traits import Traits  # noqa: E402
+from legroom.backends.tensorflow.device import oom, pool  # noqa: E402
+from legroom.backends.tensorflow.step.step import Step  # noqa: E402
+from legroom.backends.tensorflow.step.traits import Traits  # noqa: E402
 
 L = keras.layers
 BATCH = 16

@@ -10,13 +10,14 @@ import pytest
 from keras import layers
 
 import legroom
-from legroom.backends.tensorflow import trainer, units, whole
-from legroom.backends.tensorflow.careful import is_users_own
-from legroom.backends.tensorflow.commit import Committer
-from legroom.backends.tensorflow.sliced import SlicedStep
+from legroom.backends.tensorflow.commit import units
+from legroom.backends.tensorflow.commit.committer import Committer
+from legroom.backends.tensorflow.slices.sliced import SlicedStep
+from legroom.backends.tensorflow.step import trainer, whole
+from legroom.backends.tensorflow.step.careful import is_users_own
 from legroom.core.errors import LegroomError
-from legroom.guard import registry, resume
-from legroom.guard.loop import GuardedStep
+from legroom.guarding import registry, resume
+from legroom.guarding.loop import GuardedStep
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6)).astype("float32")

@@ -144,7 +144,7 @@ def near_the_truth():
 
 def volumes():
     """What the gradients of a convolution over volumes take beside their results."""
-    from legroom.backends.tensorflow.scratch import scratch_bytes
+    from legroom.backends.tensorflow.graph.scratch import scratch_bytes
 
     kernel, ones = (3, 3, 3, 3, 16), [1] * 5
 
@@ -222,9 +222,9 @@ class AllWithAll(keras.layers.Layer):
 
 def twins():
     """How many ops are left of a loss that cuts the same part out of the outputs three times."""
-    from legroom.backends.tensorflow.axes import TRACED_SIZE
-    from legroom.backends.tensorflow.stepgraph import trace_step
-    from legroom.backends.tensorflow.walk import walk_step
+    from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
+    from legroom.backends.tensorflow.graph.stepgraph import trace_step
+    from legroom.backends.tensorflow.graph.walk import walk_step
 
     def loss(labels, outputs):
         one, two, three = (outputs[:, 1:] for _ in range(3))
@@ -266,10 +266,10 @@ def walked():
 
 def repeats():
     """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
-    from legroom.backends.tensorflow.axes import TRACED_SIZE
-    from legroom.backends.tensorflow.stepgraph import trace_step
-    from legroom.backends.tensorflow.walk import input_sizes, walk_step
-    from legroom.predict.traced import write_script
+    from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
+    from legroom.backends.tensorflow.graph.stepgraph import trace_step
+    from legroom.backends.tensorflow.graph.walk import input_sizes, walk_step
+    from legroom.prediction.traced import write_script
 
     duel = Duel()
     duel(tf.zeros((2, 8)))
@@ -308,7 +308,7 @@ def for_xla():
 
 def compiled():
     """A step that XLA compiles: its own figures, against the allocator's in a fresh process."""
-    from legroom.predict.sources import Prediction
+    from legroom.prediction.sources import Prediction
 
     model, size, data = for_xla()
     prediction = Prediction(model)
@@ -527,7 +527,7 @@ def recompute():
 
 def largest_of(model, budget, **options):
     """The largest batch, that it runs, and that twice as much does not."""
-    from legroom.predict.sources import Prediction
+    from legroom.prediction.sources import Prediction
 
     size = legroom.largest_batch(model, memory=budget, **options)
     prediction = Prediction(model, source="probed")

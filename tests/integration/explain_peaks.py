@@ -64,7 +64,7 @@ def main(kind: str, how: str) -> None:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd" if how == "optimizer" else "adam", loss)
     if how == "predict":
-        from legroom.predict.leaner import LeanerModel
+        from legroom.prediction.leaner import LeanerModel
 
         advice = LeanerModel.of(model).advise(batch, None, "CPU:0")
         print(json.dumps({one.text: one.bytes_saved for one in advice.remedies}))

@@ -22,8 +22,8 @@ from keras import layers  # noqa: E402
 
 import legroom  # noqa: E402
 from legroom.core.errors import CannotFit  # noqa: E402
-from legroom.guard.options import GuardOptions, Start  # noqa: E402
-from legroom.guard.registry import registry  # noqa: E402
+from legroom.guarding.options import GuardOptions, Start  # noqa: E402
+from legroom.guarding.registry import registry  # noqa: E402
 
 tf.config.threading.set_inter_op_parallelism_threads(4)  # ops run side by side on any machine
 BATCH = 16

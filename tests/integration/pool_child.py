@@ -10,9 +10,9 @@ import legroom
 legroom.limit("300MiB")
 import tensorflow as tf  # noqa: E402
 
-from legroom.backends.tensorflow import caps, pool  # noqa: E402
-from legroom.backends.tensorflow.probe import ProbeChild  # noqa: E402
-from legroom.backends.tensorflow.stepgraph import trace_step  # noqa: E402
+from legroom.backends.tensorflow.device import caps, pool  # noqa: E402
+from legroom.backends.tensorflow.graph.stepgraph import trace_step  # noqa: E402
+from legroom.backends.tensorflow.probe.parent import ProbeChild  # noqa: E402
 
 seen: dict[str, object] = {"started": [pool.has_started()]}
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -37,7 +37,7 @@ seen["in_use"] = pool.in_use_bytes()
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
-from legroom.plan.make import read_budget  # noqa: E402
+from legroom.planning.make import read_budget  # noqa: E402
 
 model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(4096), keras.layers.Dense(1)])
 model.compile("sgd", "mse")

@@ -72,10 +72,10 @@ def main() -> None:
 
     import legroom
     from legroom.backends import patches
-    from legroom.backends.tensorflow.fits import follow_fits
-    from legroom.backends.tensorflow.orders import seed_shuffles
+    from legroom.backends.tensorflow.input.fit_calls import follow_fits
+    from legroom.backends.tensorflow.input.shuffle_seeds import seed_shuffles
     from legroom.core import events
-    from legroom.guard.importing import after_import, install_when_imported
+    from legroom.guarding.importing import after_import, install_when_imported
 
     seen: dict[str, object] = {}
     model, other = classifier(), classifier()

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from legroom.backends.tensorflow import keras_parts
-from legroom.backends.tensorflow.keras_parts import PARTS, Part, missing
+from legroom import backends
+from legroom.backends.keras.parts import PARTS, Part, missing
 
-BACKEND = Path(keras_parts.__file__).parent
+BACKENDS = Path(backends.__file__).parent
 INSIDE = "keras.src."
 
 
 def taken() -> dict[str, str]:
-    """What modules of the backend import from inside of Keras as they are imported themselves."""
+    """What modules of the backends import from inside of Keras as they are imported themselves."""
     found = {}
-    for path in BACKEND.glob("*.py"):
+    for path in BACKENDS.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(INSIDE):
                 for alias in node.names:

@@ -60,11 +60,11 @@ NOT_KEPT = "can't be resumed and restart from their start: this Keras"
 RENAMED = {
     "TFEpochIterator": NOT_KEPT,
     "BaseOptimizer": NOTHING,
-    "_iterations": NOTHING,
-    "_enumerate_iterator": None,
     "CompileLoss": None,  # for slices, which nobody asks for here
 }
 MORE = {
+    "_iterations": NOTHING,
+    "_enumerate_iterator": None,
     "_distributed_dataset": NOT_KEPT,
     "make_train_function": NOTHING,
     "_backend_update_step": NOTHING,

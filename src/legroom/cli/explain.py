@@ -98,7 +98,7 @@ def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | No
             f'{what} Expected a file that model.save("m.keras") wrote. Received: {name!r}',
             param_hint="--model",
         )
-    from legroom.backends.tensorflow.model_file import read_config
+    from legroom.backends.keras.model_file import read_config
 
     try:
         read_config(path)  # a file that is none is said before a long log is read
@@ -126,7 +126,7 @@ class _SavedModel:
         )
         with _silence():
             try:
-                from legroom.predict.leaner import read_model_file
+                from legroom.prediction.leaner import read_model_file
 
                 return read_model_file(self._path, self.batch_size)
             except ImportError as error:

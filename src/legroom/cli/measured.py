@@ -29,9 +29,10 @@ def main() -> None:
     try:
         runpy.run_path(script_argv[0], run_name="__main__")
     finally:
-        from legroom.backends.tensorflow import pool
+        from legroom.backends.base import current
 
-        facts = {"peak_bytes": pool.peak_bytes(), "device": pool.device_name()}
+        device = current().device
+        facts = {"peak_bytes": device.peak_bytes(), "device": device.device_name()}
         Path(note).write_text(json.dumps(facts))
 
 

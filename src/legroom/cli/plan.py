@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from legroom.backends.base import current
 from legroom.core.errors import LegroomError
 
 __all__ = ["CONTEXT_SETTINGS", "plan"]
@@ -176,15 +177,13 @@ def _budget(memory: str | None, device: str | None) -> int | None:
 
         return find_device(device).usable_bytes
     if memory is not None:
-        from legroom.backends.tensorflow.caps import whole_bytes
         from legroom.core.units import parse_size
 
-        return parse_size(memory, whole=whole_bytes())
-    from legroom.backends.tensorflow.caps import uses_gpu
+        return parse_size(memory, whole=current().caps.whole_bytes())
     from legroom.machine.memory import device_limit
 
     # The process that answers may not see the card: a GPU is not needed to count.
-    return device_limit() if uses_gpu() else None
+    return device_limit() if current().caps.uses_gpu() else None
 
 
 def _show(made: Any, as_json: bool) -> None:
@@ -195,7 +194,7 @@ def _show(made: Any, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from legroom.plan import plan_view
+    from legroom.planning import plan_view
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")

@@ -41,7 +41,7 @@ class _Worker:
 
     def answer(self, model: Any, batch_size: int, data: Any = None) -> None:
         """Plan for a model, and write the plan down."""
-        from legroom.plan import plan
+        from legroom.planning import plan
 
         question = self._question
         made = plan(
@@ -130,7 +130,7 @@ class _Worker:
 
     def _fitted(self, x: Any, y: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The batch size and the data that a `fit` was given."""
-        from legroom.backends.tensorflow.fitted import fitted_data
+        from legroom.backends.tensorflow.input.fit_data import fitted_data
 
         batch_size = options.get("batch_size", args[0] if args else None)
         size, data = fitted_data(x, y, options.get("sample_weight"), batch_size)

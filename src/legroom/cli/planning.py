@@ -18,7 +18,7 @@ from pathlib import Path
 from legroom.cli.children import require_tensorflow
 from legroom.core.errors import BadBudget, CannotFit, LegroomError
 from legroom.core.records import Record
-from legroom.plan.ways import Plan
+from legroom.planning.ways import Plan
 
 __all__ = ["ERRORS", "Question", "ask"]
 

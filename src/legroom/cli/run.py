@@ -11,10 +11,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from legroom.backends.tensorflow.caps import MEMORY_VARIABLE, cap_environment
+from legroom.backends.base import current
 from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
 from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.errors import BadBudget
+from legroom.core.units import MEMORY_VARIABLE
 
 __all__ = ["CONTEXT_SETTINGS", "run"]
 
@@ -155,9 +156,9 @@ def run(
             param_hint="--resume",
         )
 
-    from legroom.supervise.place import PlaceOptions
-    from legroom.supervise.run import run_script
-    from legroom.supervise.signals import die_by
+    from legroom.supervisor.place import PlaceOptions
+    from legroom.supervisor.run import run_script
+    from legroom.supervisor.signals import die_by
 
     with contextlib.ExitStack() as stack:
         streams, followers = None, []
@@ -256,4 +257,4 @@ def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
             f"A cap of {memory} is more than this machine has, which is {format_bytes(whole)}. "
             "Give less, or leave --memory out to use what there is."
         )
-    return cap_environment(limit, keep_onednn=keep_onednn)
+    return current().caps.cap_environment(limit, keep_onednn=keep_onednn)

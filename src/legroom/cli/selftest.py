@@ -100,14 +100,14 @@ def selftest(
 
     **Exit code**: 0 if all checks passed, 1 if not.
     """
-    from legroom.backends.tensorflow.caps import uses_gpu
+    from legroom.backends.base import current
     from legroom.cli.children import require_tensorflow, workplace
     from legroom.cli.stages import Stages
     from legroom.core.units import format_bytes
 
     require_tensorflow()
     stages = Stages(to_stderr=as_json)
-    cap = _CAP_GPU if uses_gpu() else _CAP_CPU
+    cap = _CAP_GPU if current().caps.uses_gpu() else _CAP_CPU
     stages.line(
         f"Seven checks, each in a process of its own that uses at most {format_bytes(cap)}.",
         indent="",

@@ -33,30 +33,28 @@ def main() -> None:
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != own]
     import legroom
-    from legroom.backends.tensorflow.caps import uses_gpu
+    from legroom.backends.base import current
 
-    if check == "limit" and uses_gpu():
+    if check == "limit" and current().caps.uses_gpu():
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     else:
         legroom.limit(int(cap))
     import keras
 
-    from legroom.backends.tensorflow import pool
-
     keras.utils.set_random_seed(1)
     found = _CHECKS[check](int(cap))
     versions = {name: sys.modules[name].__version__ for name in ("keras", "tensorflow")}
-    found |= {"device": pool.device_name(), **versions}
+    found |= {"device": current().device.device_name(), **versions}
     Path(result).write_text(json.dumps(found))
 
 
 def _check_limit(limit: int) -> dict[str, Any]:
     """The device's limit is known, and nobody contradicts it."""
-    from legroom.backends.tensorflow import pool
+    from legroom.backends.base import current
     from legroom.machine.budget import describe_reading, judge
 
     held = _take(2**20)
-    reading = pool.read_device()
+    reading = current().device.read_device()
     del held
     found = judge(reading)
     if reading.is_gpu:
@@ -69,15 +67,15 @@ def _check_limit(limit: int) -> dict[str, Any]:
 
 def _check_cap(limit: int) -> dict[str, Any]:
     """More than the cap can't be had, and most of it can."""
-    from legroom.backends.tensorflow import oom, pool
+    from legroom.backends.base import current
 
     most = _take(int(limit * 0.7))
-    held = pool.in_use_bytes()
+    held = current().device.in_use_bytes()
     refused = False
     try:
         _take(int(limit * 0.6))
     except Exception as error:
-        if not oom.is_oom(error):
+        if not current().errors.is_oom(error):
             raise
         refused = True
     del most
@@ -93,7 +91,7 @@ def _check_survive(limit: int) -> dict[str, Any]:
     import keras
 
     import legroom
-    from legroom.backends.tensorflow import pool
+    from legroom.backends.base import current
     from legroom.core.events import Event, listening
 
     class Takes(keras.callbacks.Callback):  # type: ignore[misc]
@@ -112,15 +110,15 @@ def _check_survive(limit: int) -> dict[str, Any]:
             if batch < _WARM_UP:
                 return
             if not self.takes:
-                pool.reset_peak()
-                self.need = -(pool.in_use_bytes() or 0)
+                current().device.reset_peak()
+                self.need = -(current().device.in_use_bytes() or 0)
             elif not self.ran_out:
                 share = _LEFT[batch - _WARM_UP]
                 self.held = _take_all_but(int(share * self.need), limit)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch >= _WARM_UP and not self.takes:
-                self.need += pool.peak_bytes() or 0
+                self.need += current().device.peak_bytes() or 0
             self.held = None
 
         def hear(self, event: Event) -> None:
@@ -276,11 +274,11 @@ def _take(size: int) -> Any:
 
 def _take_all_but(leave: int, limit: int) -> list[Any]:
     """All of the device but so much, in small pieces: what is free lies in pieces as well."""
-    from legroom.backends.tensorflow import pool
+    from legroom.backends.base import current
 
     piece = min(2**20, max(2**16, leave // 4))
     held: list[Any] = []
-    while (count := (limit - leave - (pool.in_use_bytes() or 0)) // piece) > 0:
+    while (count := (limit - leave - (current().device.in_use_bytes() or 0)) // piece) > 0:
         held += [_take(piece) for _ in range((count + 1) // 2)]
     return held
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from legroom.cli.screen import Screen, can_draw
 from legroom.report.journal import JournalTail
 from legroom.report.panel import LivePanel, RunState
-from legroom.supervise.run import Streams
+from legroom.supervisor.run import Streams
 
 __all__ = ["View", "viewing"]
 

@@ -53,7 +53,7 @@ def watch_command(command: Sequence[str], every: float, show: _Show | None) -> i
     Returns:
         Its exit code; by the signal that it died by, this process ends itself.
     """
-    from legroom.supervise.signals import die_by
+    from legroom.supervisor.signals import die_by
 
     watching = _Watching(" ".join(command), show)
     with watching.shown(every) as screen:

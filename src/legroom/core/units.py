@@ -7,7 +7,10 @@ import re
 
 from legroom.core.errors import BadBudget
 
-__all__ = ["format_bytes", "format_seconds", "parse_size"]
+__all__ = ["MEMORY_VARIABLE", "format_bytes", "format_seconds", "parse_size"]
+
+# A hard cap on the device, as `legroom.limit` sets it.
+MEMORY_VARIABLE = "LEGROOM_MEMORY"
 
 _UNITS = {
     "": 1,

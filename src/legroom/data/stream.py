@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from legroom.backends.base import named
 from legroom.core.errors import BadBudget
 from legroom.core.units import format_bytes, parse_size
 from legroom.data.arrays import ArrayFiles, ArraysInMemory, is_mapped
@@ -77,8 +78,7 @@ def stream(
     if not batch_size >= 1 or batch_size != int(batch_size):
         raise ValueError(f"batch_size must be a whole number above 0. Received: {batch_size!r}")
     budget = parse_size(memory, whole=host_limit())
-    from legroom.backends.tensorflow import streams
-
+    streams = named("tensorflow").streams
     folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
     if folder is not None and os.path.isdir(folder) and not _data_files(folder):
         paths, labels, names = list_images(folder)

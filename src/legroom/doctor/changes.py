@@ -34,7 +34,7 @@ class SlimChange:
 
 
 def _averaged(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import averaged_config
+    from legroom.backends.tensorflow.models.leaner_configs import averaged_config
 
     return averaged_config(
         config, {layer.name: len(layer.inputs[0]) for layer in layers if layer.inputs}
@@ -42,7 +42,7 @@ def _averaged(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any
 
 
 def _separable(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import separable_config
+    from legroom.backends.tensorflow.models.leaner_configs import separable_config
 
     return separable_config(config, [layer.name for layer in layers if _full(layer)])
 
@@ -58,7 +58,7 @@ def _narrow_embedding(config: dict[str, Any], layers: list[LayerFacts]) -> dict[
 
 
 def _hashed_embedding(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import hashed_config
+    from legroom.backends.tensorflow.models.leaner_configs import hashed_config
 
     layer = _heaviest(layers, "Embedding")
     if layer is None or _matrix(layer)[0] < _FEW_ROWS:
@@ -71,7 +71,7 @@ def _narrow_dense(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str,
 
 
 def _narrowed(config: dict[str, Any], layer: LayerFacts | None) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import narrow_config
+    from legroom.backends.tensorflow.models.leaner_configs import narrow_config
 
     if layer is None or len(_matrix(layer)) != 2:
         return None
@@ -80,14 +80,14 @@ def _narrowed(config: dict[str, Any], layer: LayerFacts | None) -> dict[str, Any
 
 
 def _fewer_units(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import fewer_units_config
+    from legroom.backends.tensorflow.models.leaner_configs import fewer_units_config
 
     layer = _widest_inner(layers)
     return None if layer is None else fewer_units_config(config, layer.name)
 
 
 def _smaller_input(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import smaller_input_config
+    from legroom.backends.tensorflow.models.leaner_configs import smaller_input_config
 
     made = smaller_input_config(config, any(layer.kind == "Embedding" for layer in layers))
     return None if made is None else made[0]
@@ -95,7 +95,7 @@ def _smaller_input(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str
 
 def _half(policy: str) -> Callable[[dict[str, Any], list[LayerFacts]], dict[str, Any] | None]:
     def make(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-        from legroom.backends.tensorflow.variants import precision_config
+        from legroom.backends.tensorflow.models.leaner_configs import precision_config
 
         return precision_config(config, policy)
 
@@ -103,7 +103,7 @@ def _half(policy: str) -> Callable[[dict[str, Any], list[LayerFacts]], dict[str,
 
 
 def _eight_bits(config: dict[str, Any], layers: list[LayerFacts]) -> dict[str, Any] | None:
-    from legroom.backends.tensorflow.variants import eight_bits_config
+    from legroom.backends.tensorflow.models.leaner_configs import eight_bits_config
 
     return eight_bits_config(config)
 

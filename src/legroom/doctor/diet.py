@@ -14,7 +14,7 @@ from legroom.core.findings import Finding
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
 from legroom.doctor.changes import CHANGES, PRUNED_SHARE
-from legroom.predict.sources import Prediction, read_batch_size
+from legroom.prediction.sources import Prediction, read_batch_size
 
 __all__ = ["check_model", "flattened_weights", "quick_model_findings"]
 
@@ -38,8 +38,8 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
     Raises:
         UnsupportedModel: If the model can't be asked about.
     """
-    from legroom.backends.tensorflow.model import layer_facts
-    from legroom.backends.tensorflow.slimming import imagined, parameters
+    from legroom.backends.tensorflow.models.reading import layer_facts
+    from legroom.backends.tensorflow.models.slimming import imagined, parameters
 
     samples = read_batch_size(batch_size or 32)
     before = Prediction(model, data=data).estimate(samples)
@@ -83,7 +83,7 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
 
 def quick_model_findings(model: Any, place: str) -> list[Finding]:
     """What is plain to see without a prediction: weights behind a Flatten that are most of all."""
-    from legroom.backends.tensorflow.model import layer_facts, slot_bytes, weight_bytes
+    from legroom.backends.tensorflow.models.reading import layer_facts, slot_bytes, weight_bytes
 
     total, flat = weight_bytes(model), flattened_weights(layer_facts(model))
     if flat <= max(_MOSTLY * total, _LARGE):
@@ -133,10 +133,10 @@ def _largest_layers(model: Any, before: Any, names: set[str]) -> Finding:
 
 def _smaller_after_training(model: Any) -> list[Finding]:
     """Copies for use: in int8, as a TFLite file, with zeros; each made, and weighed."""
-    from legroom.backends.tensorflow import trained
-    from legroom.backends.tensorflow.model import weight_bytes
-    from legroom.backends.tensorflow.slimming import int8_model
-    from legroom.backends.tensorflow.untouched import untouched
+    from legroom.backends.tensorflow.graph.untouched import untouched
+    from legroom.backends.tensorflow.models import after_training
+    from legroom.backends.tensorflow.models.reading import weight_bytes
+    from legroom.backends.tensorflow.models.slimming import int8_model
 
     whole = weight_bytes(model)
     if not _WORTH_BYTES <= whole <= _TOO_LARGE:
@@ -149,12 +149,12 @@ def _smaller_after_training(model: Any) -> list[Finding]:
             fix = 'legroom.slim(model, change="int8"), to use it.'
             found.append(_measured(model, "int8", what, whole, weight_bytes(made), fix))
     with contextlib.suppress(Exception), untouched(model):
-        size = trained.tflite_bytes(model)
+        size = after_training.tflite_bytes(model)
         fix = "tf.lite.TFLiteConverter.from_keras_model(model), with tf.lite.Optimize.DEFAULT."
         found.append(_measured(model, "tflite", "it can be a TFLite file", whole, size, fix))
     with contextlib.suppress(Exception), untouched(model):
-        before = trained.compressed_bytes(model)
-        after = trained.compressed_bytes(trained.pruned_model(model, PRUNED_SHARE))
+        before = after_training.compressed_bytes(model)
+        after = after_training.compressed_bytes(after_training.pruned_model(model, PRUNED_SHARE))
         what = "half of each matrix's weights can be zero, which a compressed file does not hold"
         fix = 'legroom.slim(model, change="pruned"), then a compressed file of its weights.'
         found.append(_measured(model, "pruned", what, before, after, fix))
@@ -175,7 +175,7 @@ def _weights(estimate: Any) -> int:
 
 
 def _has_slots(model: Any) -> bool:
-    from legroom.backends.tensorflow.model import slot_bytes
+    from legroom.backends.tensorflow.models.reading import slot_bytes
 
     return slot_bytes(model.optimizer, model) > 0
 

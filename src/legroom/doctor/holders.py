@@ -7,6 +7,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from legroom.backends.base import current
 from legroom.core.findings import Finding
 from legroom.doctor.census import count_holders, grown_holders, name_of_holder
 from legroom.doctor.culprits import Evidence
@@ -138,10 +139,8 @@ class Holders:
         if isinstance(value, (bytes, bytearray, str)) and len(value) > 4096:
             return type(value).__name__, len(value)
         if self.signs is not None:
-            from legroom.backends.tensorflow.weighing import weigh
-
             with contextlib.suppress(Exception):
-                return weigh(value)
+                return current().growth.weigh(value)
         return None
 
 

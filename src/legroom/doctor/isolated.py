@@ -256,7 +256,7 @@ def _copy(source: IO[bytes], target: Any) -> None:
 
 def _guards_everything() -> bool:
     """Whether every Keras model of this process is guarded, so that the child's are too."""
-    module = sys.modules.get("legroom.guard.registry")
+    module = sys.modules.get("legroom.guarding.registry")
     return module is not None and module.registry.guards_everything
 
 

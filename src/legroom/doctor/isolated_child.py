@@ -35,7 +35,7 @@ def main() -> None:
         sys.argv[:] = [""]
         try:
             if setup["guard"]:
-                from legroom.guard import install_when_imported
+                from legroom.guarding import install_when_imported
 
                 install_when_imported()
             function, args, kwargs = pickle.load(source)

@@ -6,9 +6,9 @@ Bytes are predicted from elements and their size, before the pipeline has run.
 from __future__ import annotations
 
 import collections.abc
-import sys
 from typing import Any
 
+from legroom.backends.base import imported
 from legroom.core.findings import Finding, ranked
 from legroom.core.stages import Stage
 from legroom.core.units import format_bytes
@@ -27,11 +27,8 @@ _NO_COPY = "fit(legroom.stream((x, y), batch_size=…)): batches are cut out of 
 
 def is_input(data: Any) -> bool:
     """Whether it is something that `fit` takes as data."""
-    if "tensorflow" in sys.modules:
-        from legroom.backends.tensorflow import pipeline
-
-        if pipeline.is_dataset(data) or pipeline.is_sequence(data):
-            return True
+    if any(one.input.is_dataset(data) or one.input.is_sequence(data) for one in imported()):
+        return True
     return isinstance(data, collections.abc.Iterator) or bool(_arrays(data))
 
 
@@ -44,13 +41,11 @@ def check_input(data: Any, *, batch_size: int | None = None, place: str = "") ->
         place: The line that the findings are about.
     """
     del batch_size
-    if "tensorflow" in sys.modules:
-        from legroom.backends.tensorflow import pipeline
-
-        if pipeline.is_dataset(data):
-            return check_stages(pipeline.read_pipeline(data), place)
-        if pipeline.is_sequence(data):
-            return check_stages(pipeline.read_sequence(data), place, keras_queue=True)
+    for backend in imported():
+        if backend.input.is_dataset(data):
+            return check_stages(backend.input.read_pipeline(data), place)
+        if backend.input.is_sequence(data):
+            return check_stages(backend.input.read_sequence(data), place, keras_queue=True)
     if isinstance(data, collections.abc.Iterator):
         return []  # it hands on one batch at a time, and what it holds is its own
     return check_arrays(data, place)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 
+from legroom.backends.base import imported, running
 from legroom.core.released import Released
 from legroom.machine.process import resident_bytes, return_freed_pages
 
@@ -26,12 +26,9 @@ def release() -> Released:
         What it freed.
     """
     before, device_before = resident_bytes(), _device_bytes()
-    graphs = 0
-    if "tensorflow" in sys.modules:
-        from legroom.backends.tensorflow.release import release as release_tensorflow
-
-        graphs = release_tensorflow()
-    else:
+    backends = imported()
+    graphs = sum(backend.growth.release() for backend in backends)
+    if not backends:
         gc.collect()
     return_freed_pages()
     device_after = _device_bytes()
@@ -44,8 +41,5 @@ def release() -> Released:
 
 
 def _device_bytes() -> int | None:
-    if "tensorflow" not in sys.modules:
-        return None
-    from legroom.backends.tensorflow import pool
-
-    return pool.in_use_bytes()
+    backend = running() or next(iter(imported()), None)
+    return None if backend is None else backend.device.in_use_bytes()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from legroom.backends.base import running
 from legroom.core.findings import Finding, ranked
 from legroom.doctor.watcher import Watcher
-from legroom.guard.importing import after_import
+from legroom.guarding.importing import after_import
 
 __all__ = ["ScriptWatch"]
 
@@ -33,9 +34,10 @@ class ScriptWatch:
         return ranked(self._found.values())
 
     def _follow_fits(self, module: Any) -> None:
-        if module.backend.backend() != "tensorflow":
+        del module
+        if running() is None:
             return
-        from legroom.backends.tensorflow.fits import follow_fits
+        from legroom.backends.tensorflow.input.fit_calls import follow_fits
 
         follow_fits(self._fit)
         self._watcher.find_signs()

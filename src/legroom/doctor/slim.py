@@ -36,8 +36,8 @@ def slim(model: Any, *, change: str) -> Any:
     if change not in (_INT8, _PRUNED, *CHANGES):
         names = ", ".join([*CHANGES, _INT8, _PRUNED])
         raise ValueError(f"There is no change {change!r}. Expected one of {names}.")
-    from legroom.backends.tensorflow import slimming
-    from legroom.backends.tensorflow.model import architecture
+    from legroom.backends.tensorflow.models import slimming
+    from legroom.backends.tensorflow.models.reading import architecture
 
     if architecture(model) is None:
         raise UnsupportedModel(
@@ -51,7 +51,7 @@ def slim(model: Any, *, change: str) -> Any:
         emit("note", f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it.")
         return made
     if change == _PRUNED:
-        from legroom.backends.tensorflow.trained import pruned_model
+        from legroom.backends.tensorflow.models.after_training import pruned_model
 
         emit("note", "slim: half of each matrix's weights are zero. Compare the accuracy.")
         return pruned_model(model, PRUNED_SHARE)

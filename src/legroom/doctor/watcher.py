@@ -159,7 +159,7 @@ class Watcher:
     def find_signs(self) -> None:
         """Have TensorFlow's signs read as well, once it is there."""
         if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
-            from legroom.backends.tensorflow.growth import Signs
+            from legroom.backends.tensorflow.growth.signs import Signs
 
             self._signs = self._examiner.signs = Signs(self)
             self._signs.start()

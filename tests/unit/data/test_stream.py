@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import legroom
-from legroom.backends.tensorflow.streams import started_at
+from legroom.backends.tensorflow.input.streams import started_at
 from legroom.data import arrays, windows
 
 SAMPLES, BATCH = 1003, 32

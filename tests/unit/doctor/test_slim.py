@@ -111,7 +111,7 @@ def test_int8_is_a_quarter_of_what_it_changes() -> None:
 
 
 def test_a_pruned_copy_has_half_the_weights_and_a_smaller_file() -> None:
-    from legroom.backends.tensorflow.trained import compressed_bytes
+    from legroom.backends.tensorflow.models.after_training import compressed_bytes
 
     model = texts()
     made = legroom.slim(model, change="pruned")
@@ -215,7 +215,7 @@ def test_in_eight_bits_the_model_computes_the_same_and_its_gradients_are_near() 
 def test_what_is_kept_in_eight_bits_is_near_what_it_was() -> None:
     import tensorflow as tf
 
-    from legroom.backends.tensorflow.eight_bits import _Packing
+    from legroom.backends.tensorflow.recompute.eight_bits import _Packing
 
     packing = _Packing()
     x = tf.random.stateless_normal((64, 5, 3), [1, 2]) * [1.0, 100.0, 0.0] + [0.0, -7.0, 2.5]

@@ -11,7 +11,7 @@ from legroom import Diagnosis, Estimate, Finding, Plan, RunReport
 from legroom.core.events import Event
 from legroom.core.findings import Findings, ranked
 from legroom.messages.diagnosis import Remedy
-from legroom.plan import Way
+from legroom.planning import Way
 
 EVIL = "<img src=x onerror=alert(1)>"
 ESTIMATE = Estimate(

@@ -1,0 +1,442 @@
+"""What a framework must do for legroom, and which one Keras runs on here.
+
+The floors above know a framework by these protocols only, and get it from `current` or `running`.
+A backend is a class with a property for each of them, which imports what is behind it when it is
+first asked for: asking which backend there is imports no framework. Mostly a module is behind it,
+whose functions are the protocol's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from legroom.backends.places import Watch
+from legroom.core.errors import UnsupportedModel
+from legroom.core.stages import Stage
+from legroom.core.traces import LayerCost
+from legroom.machine.budget import DeviceReading
+
+__all__ = [
+    "Backend",
+    "Caps",
+    "Device",
+    "Errors",
+    "Functions",
+    "Growth",
+    "HostCopies",
+    "Input",
+    "Recompute",
+    "Shuffles",
+    "State",
+    "Streams",
+    "Trainer",
+    "WatchedEpochs",
+    "current",
+    "imported",
+    "named",
+    "running",
+]
+
+
+class Caps(Protocol):
+    """Hard caps on the device of a process, set before the framework is imported."""
+
+    def cap_environment(self, limit_bytes: int, *, keep_onednn: bool = False) -> dict[str, str]:
+        """The environment that caps the device of a process about to start."""
+        ...
+
+    def capped_bytes(self) -> int | None:
+        """The cap this process was started with, if any."""
+        ...
+
+    def uses_gpu(self) -> bool:
+        """Whether the framework, when it starts, will find a GPU here."""
+        ...
+
+    def whole_bytes(self) -> int | None:
+        """What 100 % means in a size; None where that is a GPU that nobody tells about."""
+        ...
+
+
+class Device(Protocol):
+    """The memory that is trained in."""
+
+    def device_name(self) -> str:
+        """The device that training runs on: "CPU:0", "GPU:1"."""
+        ...
+
+    def card_number(self) -> int | None:
+        """Which of the cards that CUDA shows it is on; None for a CPU."""
+        ...
+
+    def has_started(self) -> bool:
+        """Whether the framework has set up its memory, so that no cap can come any more."""
+        ...
+
+    def has_limit(self) -> bool:
+        """Whether there is a hard limit; asked before every step, so no size is read."""
+        ...
+
+    def limit_bytes(self) -> int | None:
+        """The hard limit, where there is one that the framework knows of."""
+        ...
+
+    def is_certain(self) -> bool:
+        """Whether the limit can be relied on; where not, a whole batch is tried first."""
+        ...
+
+    def in_use_bytes(self) -> int | None:
+        """Bytes in use, where the allocator keeps count."""
+        ...
+
+    def peak_bytes(self) -> int | None:
+        """The most bytes in use since the last reset, where the allocator keeps count."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Reset the peak."""
+        ...
+
+    def read_device(self) -> DeviceReading:
+        """All that can be read of it."""
+        ...
+
+    def set_limit(self, limit: int) -> None:
+        """Cap it; raises `BadBudget` where that comes too late."""
+        ...
+
+
+class Errors(Protocol):
+    """Which errors mean that memory ran out."""
+
+    def is_oom(self, error: BaseException) -> bool:
+        """Whether an exception means that device memory ran out."""
+        ...
+
+
+class Trainer(Protocol):
+    """The place where Keras's trainer asks for its functions."""
+
+    def patch_trainer(
+        self,
+        manner: Callable[[Any], Hashable],
+        guard: Callable[[Any, str, Any], Callable[[Any], Any]],
+        around: Callable[[Any, str, Callable[[], Any]], Any],
+    ) -> None:
+        """Hand Keras guarded functions for the models that are wanted."""
+        ...
+
+    def unguardable(self, model: Any) -> str | None:
+        """Why a model's own functions have to be left alone, if they have to."""
+        ...
+
+    def switch(self, model: Any, manner: Hashable) -> None:
+        """Give a model the functions that go with how it is guarded now."""
+        ...
+
+
+class Functions(Protocol):
+    """Training steps written by hand."""
+
+    def guarded_function(
+        self, function: Any, guard: Callable[[Any], Callable[[Any], Any]], returns: Any = None
+    ) -> Any:
+        """The function, guarded."""
+        ...
+
+    def guard_functions(self, guard: Callable[[Any], Callable[[Any], Any]]) -> None:
+        """Guard every function that applies an optimizer."""
+        ...
+
+
+class HostCopies(Protocol):
+    """Copies of variables' values in main memory, taken again and again."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that is held for them."""
+        ...
+
+    def read(self, variables: Iterable[tuple[str, Any]], arrays: list[Any]) -> list[list[Any]]:
+        """Copy the values; returns a table of what is where among the arrays."""
+        ...
+
+
+class State(Protocol):
+    """All that a training changes, read and written."""
+
+    @property
+    def HostCopies(self) -> Callable[[], HostCopies]:
+        """Makes room for copies."""
+        ...
+
+    def training_variables(self, model: Any, graphs: Iterable[Any] = ()) -> list[tuple[str, Any]]:
+        """Every variable that a training of the model changes, and what it belongs to."""
+        ...
+
+    def state_bytes(self, variables: Iterable[tuple[str, Any]]) -> int:
+        """What a copy of the variables takes."""
+        ...
+
+    def write_variables(
+        self, variables: Iterable[tuple[str, Any]], table: list[list[Any]], arrays: list[Any]
+    ) -> None:
+        """Put back what was read."""
+        ...
+
+    def seeds(self, arrays: list[Any]) -> dict[str, Any]:
+        """Where the random generators are."""
+        ...
+
+    def set_seeds(self, taken: dict[str, Any], arrays: list[Any]) -> None:
+        """Put the random generators back."""
+        ...
+
+    def random_ops_in(self, graph: Any) -> list[str]:
+        """The ops of a traced step whose random state can't be put back."""
+        ...
+
+
+class Input(Protocol):
+    """What `fit` is given as data."""
+
+    def is_dataset(self, value: Any) -> bool:
+        """Whether it is a pipeline of the framework's."""
+        ...
+
+    def is_sequence(self, value: Any) -> bool:
+        """Whether it is a `PyDataset`."""
+        ...
+
+    def read_pipeline(self, dataset: Any) -> list[Stage]:
+        """The stages of a pipeline, beginning with its source."""
+        ...
+
+    def read_sequence(self, data: Any) -> list[Stage]:
+        """The stages of a `PyDataset`."""
+        ...
+
+
+class WatchedEpochs(Protocol):
+    """The way of a training through its data."""
+
+    def shuffles_again(self) -> bool:
+        """Whether Keras shuffles a `PyDataset`'s batches once more."""
+        ...
+
+    def watched(self, watch: Watch) -> AbstractContextManager[None]:
+        """Have the data of the `fit` in this context watched."""
+        ...
+
+
+class Shuffles(Protocol):
+    """Orders that nobody seeded. Importing it must not import Keras."""
+
+    def seed_shuffles(self, seed: int) -> None:
+        """Give shuffles without a seed one, in the order in which they are made."""
+        ...
+
+
+class Streams(Protocol):
+    """Data that is read while it is trained on, by legroom's own order."""
+
+    def batches(
+        self,
+        read: Callable[[int, int], list[Any]],
+        leaves: Sequence[Any],
+        structure: Any,
+        samples: int,
+        batch_size: int,
+        seed: int,
+        turn: int,
+    ) -> Any:
+        """Batches as a data set that can begin a pass in its middle."""
+        ...
+
+    def image_batches(
+        self,
+        read: Callable[[int, int], list[Any]],
+        structure: Any,
+        samples: int,
+        batch_size: int,
+        seed: int,
+        size: tuple[int, int],
+        resized: bool,
+        class_names: list[str],
+        ram_bytes: int,
+    ) -> Any:
+        """Batches of images that are read from their files."""
+        ...
+
+    def image_size_of(self, path: str) -> tuple[int, int]:
+        """The height and width of an image."""
+        ...
+
+    def started_at(self, dataset: Any, batch: int) -> Iterator[Any] | None:
+        """A stream from a batch on; None where the data set is none."""
+        ...
+
+
+class Recompute(Protocol):
+    """Parts of a model that are run again for their gradients."""
+
+    def block_order(self, model: Any) -> list[list[str]]:
+        """The layers that can be recomputed, in chains."""
+        ...
+
+    def recomputing(
+        self, model: Any, blocks: Sequence[Sequence[str]]
+    ) -> AbstractContextManager[None]:
+        """Recompute these blocks, and no others, for a while."""
+        ...
+
+    def step_costs(
+        self, model: Any, samples: int, data: Any = None, length: int | None = None
+    ) -> tuple[list[LayerCost], bool]:
+        """What each layer keeps for its gradient, and whether neighbours form blocks."""
+        ...
+
+
+class Growth(Protocol):
+    """What the framework and Keras keep of trainings that are over."""
+
+    def release(self) -> int:
+        """Let go of all that a user would not miss; returns how many graphs were pinned."""
+        ...
+
+    def unpin(self) -> int:
+        """Let go of traced graphs that nobody can run any more."""
+        ...
+
+    def forget_kernels(self) -> None:
+        """Let go of what was made for steps that have run."""
+        ...
+
+    def weigh(self, value: Any) -> tuple[str, int] | None:
+        """What an object is and weighs; None where it holds no memory by itself."""
+        ...
+
+
+class Backend(Protocol):
+    """A framework that Keras runs on."""
+
+    @property
+    def name(self) -> str:
+        """As Keras calls it, and as it is imported."""
+        ...
+
+    @property
+    def caps(self) -> Caps:
+        """Hard caps, before the framework is imported."""
+        ...
+
+    @property
+    def device(self) -> Device:
+        """The memory that is trained in."""
+        ...
+
+    @property
+    def errors(self) -> Errors:
+        """Which errors mean that memory ran out."""
+        ...
+
+    @property
+    def trainer(self) -> Trainer:
+        """Keras's trainer."""
+        ...
+
+    @property
+    def functions(self) -> Functions:
+        """Training steps written by hand."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """All that a training changes."""
+        ...
+
+    @property
+    def input(self) -> Input:
+        """Data as it is given."""
+        ...
+
+    @property
+    def epochs(self) -> WatchedEpochs:
+        """The way of a training through its data."""
+        ...
+
+    @property
+    def shuffles(self) -> Shuffles:
+        """Orders that nobody seeded."""
+        ...
+
+    @property
+    def streams(self) -> Streams:
+        """Data that legroom reads."""
+        ...
+
+    @property
+    def recompute(self) -> Recompute:
+        """Less kept, more computed."""
+        ...
+
+    @property
+    def growth(self) -> Growth:
+        """What stays behind."""
+        ...
+
+
+_HOMES = {"tensorflow": "legroom.backends.tensorflow.backend"}
+
+
+def current() -> Backend:
+    """The backend that Keras runs on, or will run on when it is imported.
+
+    Raises:
+        UnsupportedModel: If legroom does not know it yet.
+    """
+    name = _name()
+    if name not in _HOMES:
+        raise UnsupportedModel(
+            f"legroom guards Keras on TensorFlow so far; here Keras runs on {name!r}. "
+            "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
+        )
+    return named(name)
+
+
+def running() -> Backend | None:
+    """The backend that Keras runs on, where legroom knows it and its framework is imported."""
+    name = _name()
+    return next((backend for backend in imported() if backend.name == name), None)
+
+
+def imported() -> list[Backend]:
+    """The backends whose frameworks are imported by now, whatever Keras runs on."""
+    return [named(name) for name in _HOMES if name in sys.modules]
+
+
+def named(name: str) -> Backend:
+    """One backend: `tf.data` feeds Keras on any of them."""
+    backend: Backend = importlib.import_module(_HOMES[name]).BACKEND
+    return backend
+
+
+def _name() -> str:
+    """What Keras says, or where it looks before it is imported."""
+    keras = sys.modules.get("keras")
+    if keras is not None and hasattr(keras, "backend"):
+        return str(keras.backend.backend())
+    if asked := os.environ.get("KERAS_BACKEND"):
+        return asked
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        with open(os.path.join(home, "keras.json"), encoding="utf8") as file:
+            return str(json.load(file).get("backend") or "tensorflow")
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow"

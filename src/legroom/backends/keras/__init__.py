@@ -1,0 +1,1 @@
+"""What is Keras on any framework."""

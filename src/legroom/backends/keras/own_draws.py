@@ -1,0 +1,53 @@
+"""Random numbers of Python and NumPy for one thread alone.
+
+To run a step on trial its draws must not be missed afterwards. Taking the generators' states and
+putting them back would do, were it not for the threads that prepare the input: what they draw
+meanwhile would be drawn again. So this thread draws from copies, and the others go on as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from legroom.backends.keras.shadow import replaced
+
+__all__ = ["own_draws"]
+
+
+def _bound(module: Any) -> list[str]:
+    """The functions of a module that are methods of its one generator."""
+    generator = vars(module)["random"].__self__
+    return [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__self__", None) is generator and hasattr(type(generator), name)
+    ]
+
+
+# Read once: while a thread draws for itself, others find its stand-ins here.
+_METHODS = {module: _bound(module) for module in (random, np.random)}
+
+
+@contextlib.contextmanager
+def own_draws() -> Iterator[None]:
+    """Let `random` and `numpy.random` in this thread draw what they would, and move nothing.
+
+    Names that were imported out of these modules (`from random import shuffle`) are not reached.
+    """
+    python, legacy = random.Random(), np.random.RandomState()
+    python.setstate(random.getstate())
+    legacy.set_state(np.random.get_state())
+    ways: dict[str, Any] = {"seed": legacy.seed, "sample": legacy.random_sample}
+    ways["ranf"] = legacy.random_sample
+    with contextlib.ExitStack() as stack:
+        for name, way in ways.items():
+            stack.enter_context(replaced(np.random, name, way))
+        for module, copy in ((random, python), (np.random, legacy)):
+            for name in _METHODS[module]:
+                stack.enter_context(replaced(module, name, getattr(copy, name)))
+        yield

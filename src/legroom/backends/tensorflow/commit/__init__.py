@@ -1,0 +1,1 @@
+"""Gradients caught on their way to the optimizer, and applied wholly or not at all."""

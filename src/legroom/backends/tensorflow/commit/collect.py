@@ -1,0 +1,285 @@
+"""Catching the gradients on their way to the optimizer.
+
+Every Keras training step, Keras's own or hand-written, ends in `Optimizer.apply`. While a
+`collecting` context is open in a thread, `apply` writes nothing there: it hands over what it was
+given. That is what lets any step run on a slice of its batch, and what keeps "the gradients are
+finished" and "the weights are written" two separate moments.
+
+An optimizer of the user's own may override `apply`, and call the one it inherits. It is caught
+where the step calls it, so that what it does to the gradients is done to those of the whole batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras.src import backend
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from tensorflow.python.eager import record
+
+from legroom.backends import patches
+from legroom.backends.keras.known_optimizers import builds_only_slots
+from legroom.backends.tensorflow.commit.born_outside import born_outside
+from legroom.backends.tensorflow.step.nested import (
+    functions_as_python,
+    functions_as_they_are,
+    taken_apart,
+)
+from legroom.backends.tensorflow.step.write_log import unlogged
+from legroom.core.errors import UnlikeBefore
+
+__all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",
+           "watch_applies"]  # fmt: skip
+
+
+OVERWRITTEN = (
+    "it has variables that are overwritten with their gradients, as float8 layers have, and those "
+    "of slices do not add up"
+)
+
+
+def inner_variable(variable: Any) -> Any:
+    """TensorFlow's own variable in Keras's; one that is TensorFlow's already as it is."""
+    return getattr(variable, "_value", variable)
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """One call of an optimizer's `apply` that was caught.
+
+    Attributes:
+        optimizer: The optimizer.
+        gradients: One for each variable, or None.
+        variables: The variables.
+        method: What was called: "apply", or an `apply_gradients` of the optimizer's own.
+        extra: Whether it was called with arguments that Keras's own does not take.
+    """
+
+    optimizer: Any
+    gradients: list[Any]
+    variables: list[Any]
+    method: str = "apply"
+    extra: bool = False
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the gradients of slices can't be added up for this call; None where they can."""
+        name = type(self.optimizer).__name__
+        replaced = [method for method in _METHODS if method in vars(self.optimizer)]
+        if replaced:
+            return f"the optimizer's own `{replaced[0]}` was replaced on the {name} object"
+        if self.extra:
+            return f"{name}.{self.method} is called with arguments of its own"
+        if any(getattr(v, "overwrite_with_gradient", False) for v in self.variables):
+            return OVERWRITTEN
+        return None
+
+    @property
+    def rate(self) -> Any:
+        """TensorFlow's variable that holds the learning rate; None where there is none."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        rate = inner_variable(getattr(optimizer, "_learning_rate", None))
+        return rate if isinstance(rate, tf.Variable) else None
+
+    def carry_out(self, gradients: Sequence[Any]) -> None:
+        """Call what was caught, with other gradients."""
+        if self.method == "apply":
+            self.optimizer.apply(list(gradients), self.variables)
+        else:
+            self.optimizer.apply_gradients(list(zip(gradients, self.variables, strict=True)))
+
+    def written(self) -> list[Any]:
+        """TensorFlow's variables that this `apply` writes."""
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        return [
+            inner_variable(variable)
+            for variable in (*self.variables, *self.optimizer.variables)
+            if variable is not rate
+        ]
+
+
+class Since:
+    """Which weights are looked at since the last `apply`: a step may go on with the new ones."""
+
+    def __init__(self) -> None:
+        self._watcher: Any = None
+        self._written: list[Any] = []
+        self._rates: list[tuple[Any, Any]] = []
+
+    def begin(self, call: Applied) -> None:
+        """An `apply` was caught."""
+        self.end()
+        self._written += call.written()
+        if call.rate is not None and tf.executing_eagerly():
+            self._rates.append((call.rate, call.rate.numpy()))
+        self._watcher = record.VariableWatcher()
+        self._watcher.__enter__()
+
+    def end(self) -> bool:
+        """The step is through; whether it went on with what was applied.
+
+        It has looked at a weight, or has set another learning rate, which is for the next step.
+        """
+        if self._watcher is None:
+            return False
+        watcher, self._watcher = self._watcher, None
+        watcher.__exit__(None, None, None)
+        if any(rate.numpy() != before for rate, before in self._rates):
+            return True
+        handles = {id(variable.handle) for variable in self._written}
+        return any(id(seen.handle) in handles for seen in watcher.watched_variables())
+
+
+class StepCut(BaseException):
+    """Ends a step right at the `apply` whose gradients were wanted.
+
+    A BaseException, so that neither a user's `except Exception` nor AutoGraph's error rewriting
+    catches it on the way.
+    """
+
+
+class _Collector(threading.local):
+    on_apply: Callable[[Applied], None] | None = None
+    on_elsewhere: Callable[[], None] | None = None
+    graph: Any = None
+    builds_outside = False
+
+
+_collector = _Collector()
+_watchers: list[Callable[[Any], None]] = []
+
+
+def watch_applies(watcher: Callable[[Any], None]) -> None:
+    """Have a function called with the optimizer whenever `apply` is carried out, or traced."""
+    _patch()
+    _watchers.append(watcher)
+    patches.at_removal(lambda: _watchers.remove(watcher))
+
+
+@contextlib.contextmanager
+def collecting(
+    on_apply: Callable[[Applied], None],
+    *,
+    on_function: Callable[[], None] | None = None,
+    on_elsewhere: Callable[[], None] | None = None,
+    builds_outside: bool = False,
+) -> Iterator[None]:
+    """Hand every `apply` of this thread to `on_apply` instead of carrying it out.
+
+    Args:
+        on_apply: What is handed over.
+        on_function: Called where a `tf.function` that writes is called, which is then run as it is;
+            without this it is run as Python.
+        on_elsewhere: Called where an `apply` is traced in a branch or a loop of the graph, which is
+            then carried out; without this it is an error.
+        builds_outside: Build an optimizer outside of the trace, which spares it a second one: where
+            nothing in the step looks at whether it is built.
+    """
+    _patch()
+    before = dict(vars(_collector))
+    _collector.on_apply, _collector.on_elsewhere = on_apply, on_elsewhere
+    _collector.graph, _collector.builds_outside = _graph(), builds_outside
+    try:
+        with functions_as_python(on_function):
+            yield
+    finally:
+        vars(_collector).clear()
+        vars(_collector).update(before)
+
+
+def _graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+_METHODS = ("apply", "apply_gradients")
+_patched: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _patch() -> None:
+    """Be called wherever a class has an `apply` of its own; also in classes made since last time.
+
+    Keras's own `apply_gradients` only calls `apply`.
+    """
+    if not patches.has(__name__):
+        _patched.clear()
+    kinds = [BaseOptimizer]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        if kind in _patched:
+            continue
+        _patched.add(kind)
+        if inspect.isfunction(vars(kind).get("build")):
+            patches.put(__name__, kind, "build", _unlogged)
+        for name in _METHODS if kind is not BaseOptimizer else ("apply",):
+            if inspect.isfunction(vars(kind).get(name)):
+                patches.put(__name__, kind, name, functools.partial(_intercepted, method=name))
+
+
+def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        catch = _collector.on_apply if taken_apart() else None
+        if catch is not None and _graph() is not _collector.graph:
+            if _collector.on_elsewhere is None:
+                raise UnlikeBefore("it applies its optimizer in a loop or a branch of its graph")
+            _collector.on_elsewhere()
+            catch = None
+        if catch is None:
+            for watcher in _watchers:
+                watcher(self)
+            with functions_as_they_are():
+                return original(self, *args, **kwargs)
+        call = _as_applied(self, method, args, kwargs)
+        if call is not None:
+            if not self.built and type(self).apply.__module__.startswith("keras."):
+                # Of Keras's own it is known that they begin by building the optimizer.
+                outside = _collector.builds_outside and builds_only_slots(self)
+                lifted = born_outside() if outside else contextlib.nullcontext()
+                with lifted, backend.name_scope(self.name, caller=self):
+                    self.build(call.variables)
+                self.built = True
+            catch(call)
+        return self.iterations if method == "apply_gradients" else None
+
+    return apply
+
+
+def _unlogged(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A `build` past an open log: what a slot begins with is not to be put back to zeros."""
+
+    @functools.wraps(original)
+    def build(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with unlogged():
+            return original(self, *args, **kwargs)
+
+    return build
+
+
+def _as_applied(optimizer: Any, method: str, args: Any, kwargs: Any) -> Applied | None:
+    """What a call of `apply` or `apply_gradients` hands over; None if that is nothing."""
+    names = ("grads", "trainable_variables") if method == "apply" else ("grads_and_vars",)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    extra = len(args) > len(names) or any(name not in names for name in kwargs)
+    if method == "apply":
+        grads, variables = given["grads"], given.get("trainable_variables")
+    else:
+        pairs = list(given["grads_and_vars"])
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+    # A user may hand over anything that is a tensor in the end, a variable too.
+    gradients = [
+        g if g is None or isinstance(g, (tf.Tensor, tf.IndexedSlices)) else tf.convert_to_tensor(g)
+        for g in grads
+    ]
+    if not gradients:
+        return None
+    if variables is None:
+        variables = optimizer._trainable_variables
+    return Applied(optimizer, gradients, list(variables), method, extra)

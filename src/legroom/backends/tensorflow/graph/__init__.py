@@ -1,0 +1,1 @@
+"""A step as a graph that is read, counted and put in order, not run."""

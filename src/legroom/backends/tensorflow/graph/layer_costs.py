@@ -1,0 +1,224 @@
+"""What each layer of a model keeps for its gradient, and what running it again would cost.
+
+Read off a trace of the model's forward and backward pass: an op belongs to the layer during whose
+call it was traced, and a tensor is kept if an op of the backward pass reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.keras.shadow import shadowed
+from legroom.backends.tensorflow.graph.specs import batch_specs
+from legroom.backends.tensorflow.graph.trace import PASS_ON
+from legroom.backends.tensorflow.graph.untouched import untouched
+from legroom.backends.tensorflow.recompute.blocks import functional_parts, run_nodes, runs_of
+from legroom.backends.tensorflow.step.traits import own_function
+from legroom.core.traces import LayerCost
+
+__all__ = ["layer_costs", "step_costs"]
+
+# Ops that make nothing a step has to hold.
+_FREE = {"Placeholder", "Const", "VarHandleOp", "Shape", "NoOp"}
+# Floating-point operations that take as long as one byte takes to be read or written.
+_OPERATIONS_PER_BYTE = 12
+
+
+def step_costs(
+    model: Any, samples: int, data: Any = None, length: int | None = None
+) -> tuple[list[LayerCost], bool]:
+    """The layers of a model as a training step runs them, which changes nothing about it.
+
+    Args:
+        model: The model, built.
+        samples: The number of samples in a batch.
+        data: One batch or its specs, where the model alone does not tell what it is given.
+        length: What open axes of the inputs other than the first stand for.
+
+    Returns:
+        As :func:`layer_costs`; nothing for a model that can't be called on its inputs alone.
+    """
+    for specs in batch_specs(model, "fit", data, length):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(specs)
+        x = tree.map_structure(
+            lambda spec: tf.TensorSpec((samples, *spec.shape[1:]), spec.dtype), x
+        )
+        with untouched(model):
+            return layer_costs(model, x)
+    return [], False
+
+
+def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
+    """The layers of a model in the order in which they run; of several models, the largest's.
+
+    Args:
+        model: The model, built.
+        inputs: A batch of its inputs: arrays, tensors or their specs. Nothing is run on it.
+
+    Returns:
+        The layers, and whether neighbours can be joined to a block; else each is one by itself.
+        Nothing for a model that can't be called on its inputs alone.
+    """
+    try:
+        return _read_costs(model, inputs)
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
+        return [], False
+
+
+def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
+    parts = functional_parts(model)
+    spans: dict[int, list[_Span]] = {}
+
+    def forward_and_backward(x: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        with tf.GradientTape() as tape:
+            with _watching(model, parts, spans):
+                outputs = model(x, training=True)
+            floats = [y for y in tree.flatten(outputs) if y.dtype.is_floating]
+            total = [tf.reduce_sum(tf.cast(y, tf.float32)) for y in [*floats, *model.losses]]
+        graph.legroom_forward = len(graph.get_operations())
+        weights = [v._value for v in model.trainable_variables]
+        return tape.gradient(total, weights)
+
+    function = own_function(forward_and_backward, None)
+    graph = function.get_concrete_function(tree.map_structure(_spec, inputs)).graph
+    kept, read = _kept(graph, graph.legroom_forward)
+    ops = graph.get_operations()
+    rows = [
+        [
+            LayerCost(
+                span.name,
+                sum(kept[span.start : span.stop]),
+                sum(map(_bytes, span.incoming)),
+                sum(_work(op) for op in ops[span.start : span.stop]),
+                sum(_bytes(x) for x in span.incoming if _origin(x).name in read),
+            )
+            for span in found
+        ]
+        for found in spans.values()
+    ]
+    most = max(rows, key=lambda row: sum(cost.kept_bytes for cost in row), default=[])
+    return most, bool(parts)
+
+
+class _Span:
+    """The ops that were traced during one layer's call, and the tensors that come in."""
+
+    def __init__(self, name: str, start: int, stop: int, incoming: Sequence[Any]) -> None:
+        self.name, self.start, self.stop, self.incoming = name, start, stop, incoming
+
+
+@contextlib.contextmanager
+def _watching(model: Any, parts: Sequence[Any], spans: dict[int, list[_Span]]) -> Iterator[None]:
+    """Note during which layer's call ops are traced."""
+    with contextlib.ExitStack() as hooks:
+        for part in parts:
+            found = spans.setdefault(id(part), [])
+            found.clear()
+            run = _watched_run(part, found)
+            hooks.enter_context(shadowed(part, "_run_through_graph", run))
+        if not parts:
+            found = spans.setdefault(id(model), [])
+            found.clear()
+            for layer in model._flatten_layers(recursive=False, include_self=False):
+                hooks.enter_context(shadowed(layer, "call", _watched_call(layer, found)))
+        yield
+
+
+def _watched_run(part: Any, found: list[_Span]) -> Callable[..., Any]:
+    def run(inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        tensors = dict(zip([id(x) for x in part.inputs], tree.flatten(inputs), strict=True))
+        nodes = runs_of(part)
+        for k, node in enumerate(nodes):
+            later = {id(x) for other in nodes[k:] for x in other.input_tensors}
+            incoming = [x for key, x in tensors.items() if key in later]
+            start = _count()
+            run_nodes([node], tensors, operation_fn)
+            found.append(_Span(node.operation.name, start, _count(), incoming))
+        outputs = [tensors[id(x)] for x in part.outputs]
+        return tree.pack_sequence_as(part._outputs_struct, outputs)
+
+    return run
+
+
+def _watched_call(layer: Any, found: list[_Span]) -> Callable[..., Any]:
+    original = layer.call
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = _count()
+        outputs = original(*args, **kwargs)
+        incoming = [x for x in tree.flatten((args, kwargs)) if tf.is_tensor(x)]
+        found.append(_Span(layer.name, start, _count(), incoming))
+        return outputs
+
+    return call
+
+
+def _count() -> int:
+    return len(tf.compat.v1.get_default_graph().get_operations())
+
+
+def _kept(graph: Any, forward: int) -> tuple[list[int], set[str]]:
+    """What the backward pass reads: the bytes by op, in order, and the names of the tensors."""
+    ops = graph.get_operations()
+    place = {op.name: i for i, op in enumerate(ops)}
+    kept = [0] * len(ops)
+    read = set[str]()
+    for op in ops[forward:]:
+        for tensor in map(_origin, op.inputs):
+            at = place[tensor.op.name]
+            if at < forward and tensor.name not in read and tensor.op.type not in _FREE:
+                read.add(tensor.name)
+                kept[at] += _bytes(tensor)
+    return kept, read
+
+
+def _origin(tensor: Any) -> Any:
+    """The tensor whose memory this one is."""
+    while tensor.op.type in PASS_ON and tensor.op.inputs:
+        tensor = tensor.op.inputs[min(tensor.value_index, len(tensor.op.inputs) - 1)]
+    return tensor
+
+
+def _work(op: Any) -> float:
+    """The time an op takes, in bytes read and written."""
+    if op.type in PASS_ON or op.type in _FREE:
+        return 0.0
+    moved = sum(_bytes(x) for x in [*op.inputs, *op.outputs])
+    if not op.outputs:
+        return 0.0
+    made = _entries(op.outputs[0])
+    operations = 0
+    if op.type in ("Conv2D", "DepthwiseConv2dNative", "Conv3D") and op.inputs[1].shape.rank:
+        filters = op.inputs[1].shape
+        depth = -1 if op.type != "DepthwiseConv2dNative" else -2
+        operations = 2 * made * _entries(op.inputs[1]) // max(1, filters[depth] or 1)
+    elif op.type in ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "_FusedMatMul"):
+        inner = _entries(op.inputs[0]) * _entries(op.inputs[1]) / max(1, made)
+        operations = int(2 * made * math.sqrt(max(1.0, inner)))
+    elif op.type in ("While", "StatelessWhile"):
+        return 20.0 * moved  # a step for each entry of a sequence: long, and mostly overhead
+    return moved + operations / _OPERATIONS_PER_BYTE
+
+
+def _entries(tensor: Any) -> int:
+    return math.prod(length or 1 for length in tensor.shape) if tensor.shape.rank else 1
+
+
+def _bytes(tensor: Any) -> int:
+    if tensor.dtype in (tf.resource, tf.variant, tf.string) or tensor.shape.rank is None:
+        return 0
+    return _entries(tensor) * tensor.dtype.size
+
+
+def _spec(x: Any) -> Any:
+    if isinstance(x, keras.KerasTensor):
+        return tf.TensorSpec(x.shape, x.dtype)
+    return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))

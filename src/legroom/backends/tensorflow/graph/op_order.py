@@ -1,0 +1,88 @@
+"""A step whose ops run in a chosen order: the same ops, with control edges between them.
+
+Called while the graph is still open, at the end of what is traced. What TensorFlow adds itself when
+a trace ends (an op that touches a variable waits for those before it that do) is foreseen here, so
+that no two edges can ever make a circle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps
+
+from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
+from legroom.backends.tensorflow.graph.trace import with_shapes
+from legroom.backends.tensorflow.graph.walk import walk_open_graph
+from legroom.backends.tensorflow.step.effects import resource_order
+from legroom.core.graphs import Graph, Node, Orderer
+
+__all__ = ["impose_order"]
+
+
+def impose_order(graph: Any, results: Any, order: Orderer) -> int:
+    """Have the ops of a graph that is being traced run in an order.
+
+    Args:
+        graph: The FuncGraph.
+        results: What the traced function is going to return.
+        order: Says who waits for whom.
+
+    Returns:
+        How many ops wait for another that they would not have waited for.
+    """
+    operations = graph.get_operations()
+    stateful = [op for op in operations if auto_control_deps.op_is_stateful(op)]
+    tensors = [x for x in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(x)]
+    shaped = with_shapes(graph, _batch(graph), first=0)
+    by_name = {op.name: op for op in operations}
+    walked = walk_open_graph(
+        shaped,
+        [shaped.get_tensor_by_name(x.name) for x in tensors if x.graph is graph],
+        [shaped.get_operation_by_name(op.name) for op in stateful],
+    )
+    _join_parts(walked)
+    for node in walked.nodes:
+        if node.name not in by_name:
+            node.fused = True  # inside of a loop, which is an op by itself: it can't be bound
+    place = {node.name: number for number, node in enumerate(walked.nodes)}
+    for op, others in resource_order(operations).items():
+        if op.name in place:
+            waits = [place[other.name] for other in others if other.name in place]
+            walked.nodes[place[op.name]].controls += waits
+    # Others than those on resources run one after the other.
+    alone = [op for op in stateful if not any(x.dtype == tf.resource for x in op.inputs)]
+    for one, other in itertools.pairwise(alone):
+        walked.nodes[place[other.name]].controls.append(place[one.name])
+    edges = order(walked)
+    for before, after in edges:
+        waiting = by_name[walked.nodes[after].name]
+        waiting._add_control_input(by_name[walked.nodes[before].name])
+    return len(edges)
+
+
+def _batch(graph: Any) -> list[tf.TensorSpec]:
+    """The parts of a batch of which sizes at any number of samples can be told."""
+    captured = {id(inner) for _, inner in graph.captures}
+    given = [tensor for tensor in graph.inputs if id(tensor) not in captured]
+    return [
+        tf.TensorSpec((TRACED_SIZE, *x.shape[1:]) if x.shape.rank else x.shape, x.dtype)
+        for x in given
+    ]
+
+
+def _join_parts(graph: Graph) -> None:
+    """Have the nodes of one op (an IdentityN, which is walked in parts) wait for all of its inputs.
+
+    TensorFlow's optimizer takes it apart later, but refuses a graph that has a circle before.
+    """
+    parts: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        parts.setdefault(node.name, []).append(node)
+    for nodes in parts.values():
+        if len(nodes) > 1:
+            sources = [source for node in nodes for source, _ in node.inputs]
+            for node in nodes:
+                node.controls += sources

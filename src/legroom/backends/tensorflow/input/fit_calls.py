@@ -1,0 +1,57 @@
+"""Follows the calls of `fit` in this process: what each is given, and its epochs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from legroom.backends import patches
+from legroom.backends.tensorflow.growth.hooks import user_place
+
+__all__ = ["OnFit", "follow_fits"]
+
+# Called with the model, its data, the other arguments and the line; returns who is told of epochs.
+OnFit = Callable[[Any, Any, dict[str, Any], str], list[Any]]
+
+
+def follow_fits(on_fit: OnFit) -> None:
+    """Have a function called whenever a Keras model is trained by `fit`."""
+
+    def followed(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+            place = user_place() or ""
+            names = ("y", "batch_size", "epochs", "verbose", "callbacks")
+            arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+            y = arguments.get("y")
+            followers = on_fit(self, x if y is None else (x, y), arguments, place)
+            if len(args) < len(names):
+                given = arguments.get("callbacks") or []
+                if not isinstance(given, keras.callbacks.CallbackList):
+                    own = list(given) if isinstance(given, (list, tuple)) else [given]
+                    kwargs["callbacks"] = [*own, *map(_Follower, followers)]
+            return original(self, x, *args, **kwargs)
+
+        return fit
+
+    patches.put(__name__, TensorFlowTrainer, "fit", followed)
+
+
+class _Follower(keras.callbacks.Callback):
+    """Passes on what Keras tells."""
+
+    def __init__(self, follower: Any) -> None:
+        super().__init__()
+        self._follower = follower
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """An epoch has ended."""
+        self._follower.epoch_ended()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """The training has ended."""
+        self._follower.ended()

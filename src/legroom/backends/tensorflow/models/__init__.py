@@ -1,0 +1,1 @@
+"""Models read, and built again after a change."""

@@ -1,0 +1,1 @@
+"""What a step took where it was really run, or compiled."""

@@ -1,0 +1,213 @@
+"""A step run on a few samples, in slices or whole, without leaving a trace of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from legroom.backends.keras.own_draws import own_draws
+from legroom.backends.keras.python_state import PythonState
+from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.shadow import replaced
+from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
+from legroom.backends.tensorflow.slices.draws import Drawn
+from legroom.backends.tensorflow.slices.metrics import holding, noting_results
+from legroom.backends.tensorflow.slices.neutral import neutral
+from legroom.backends.tensorflow.slices.scaling import Scale, scaling
+from legroom.backends.tensorflow.step.outside import nothing_outside
+from legroom.backends.tensorflow.step.traits import Traits
+from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
+
+__all__ = ["Run", "bear", "observe", "to_array"]
+
+
+@dataclasses.dataclass
+class Run:
+    """What a run over some slices showed."""
+
+    outputs: list[list[Any]]
+    gradients: list[list[list[Any]]]  # by slice, by apply, by variable
+    terms: list[list[Any]]
+    names: list[str]
+    counts: list[dict[int, Any]]
+    draws: list[list[Drawn]]
+    batch_norms: list[str]
+    held: list[list[list[Any]]]  # by slice, by update, by argument
+    written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
+    trained: set[int]
+    sizes: list[int]
+    rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
+    results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
+    goes_on: bool = False  # whether weights are looked at after the last apply
+    late: dict[int, Any] = dataclasses.field(default_factory=dict)  # written after the last apply
+    refusal: str | None = None  # why an apply can't be made of slices
+    python: list[str] = dataclasses.field(default_factory=list)  # what it changed in Python
+
+
+def observe(
+    traits: Traits,
+    pieces: Sequence[Any],
+    sizes: list[int],
+    rules: Rules,
+    totals: dict[int, Any],
+    *,
+    factor: float = 1.0,
+    metrics: Sequence[Any] = (),
+    by_sample: Collection[str] = (),
+) -> Run:
+    """Run the step eagerly on some slices, one after another, and undo all it did.
+
+    Args:
+        traits: The step.
+        pieces: The slices.
+        sizes: Their samples.
+        rules: What is known so far.
+        totals: The denominators of loss terms over all slices.
+        factor: Make all gradients that the step takes larger by this.
+        metrics: Metrics whose results are to be known again among the step's outputs.
+        by_sample: The scopes of draws that are made another for each sample.
+    """
+    run = Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
+    python = PythonState(traits.origin)
+    with own_draws(), nothing_outside(), logging_writes() as log:
+        try:
+            for piece, size in zip(pieces, sizes, strict=True):
+                gradients: list[list[Any]] = []
+                rows: list[list[int | None]] = []
+                since = Since()
+
+                share = tf.constant(size / sum(sizes)) if len(sizes) > 1 else None
+                scale = Scale(share, rules.terms, totals)
+
+                def catch(
+                    call: Applied,
+                    into: list[list[Any]] = gradients,
+                    scale: Scale = scale,
+                    part: float = size / sum(sizes),
+                    rows: list[list[int | None]] = rows,
+                    since: Since = since,
+                ) -> None:
+                    since.begin(call)
+                    run.refusal = run.refusal or call.refusal
+                    run.late.clear()
+                    rows.append([_rows(g) for g in call.gradients])
+                    weighted = id(call.optimizer) in scale.weighted
+                    into.append(
+                        [
+                            None if g is None else to_array(g) / (part if weighted else 1.0)
+                            for g in call.gradients
+                        ]
+                    )
+                    kept = [*call.variables, *call.optimizer.variables]
+                    run.trained.update(id(inner_variable(v)) for v in kept)
+
+                def may(variable: Any, gradients: list[list[Any]] = gradients) -> bool:
+                    if gradients:
+                        run.late[id(variable)] = variable
+                    return len(gradients) < rules.applies or id(variable) not in rules.late
+
+                def body(
+                    inputs: Any, scale: Scale = scale, catch: Any = catch, may: Any = may
+                ) -> Any:
+                    with (
+                        logging_writes(log),
+                        writing_only(may),
+                        scaling(scale, unscaled=True),
+                        collecting(catch),
+                    ):
+                        return traits.call(inputs)
+
+                with (
+                    neutral(rules.draws, sum(sizes[: len(run.outputs)]), by_sample) as seen,
+                    holding(rules.metrics, rules.unweighted) as held,
+                    noting_results(metrics) as results,
+                    _larger_gradients(factor),
+                ):
+                    try:
+                        outputs = traits.run(body, piece)
+                    finally:
+                        run.goes_on = since.end() or run.goes_on
+                run.rows.append(rows)
+                leaves = tree.flatten(outputs)
+                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
+                run.held.append([[to_array(x) for x in tree.flatten(call)] for call in held.calls])
+                run.outputs.append([to_array(leaf) for leaf in leaves])
+                run.gradients.append(gradients)
+                run.terms.append([to_array(value) for value in scale.values])
+                run.names = scale.names
+                run.counts.append({term: to_array(c) for term, c in scale.counts.items()})
+                run.draws.append(seen.draws)
+                run.batch_norms = seen.batch_norms
+            for variable, before in log.written:
+                run.written[id(variable)] = (variable, to_array(before), to_array(variable))
+        finally:
+            log.restore()
+            run.python = python.restore()
+    return run
+
+
+def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
+    """Run an eager step on a few samples so that all it creates is there, and undo the rest.
+
+    What is created draws its first values as it would in training, so it is not created while
+    draws are replaced by others.
+
+    Args:
+        traits: The step.
+        data: A few samples.
+        restores: Put back what it changes in Python, too.
+
+    Returns:
+        The names of what it changed in Python.
+    """
+    python = PythonState(traits.origin)
+    with nothing_outside(), logging_writes() as log:
+
+        def body(inputs: Any) -> Any:
+            with logging_writes(log), collecting(lambda call: None):
+                return traits.call(inputs)
+
+        try:
+            with contextlib.suppress(Exception):  # it will be seen again, and told
+                traits.run(body, data)
+        finally:
+            log.restore()
+    return python.restore() if restores else python.changed()
+
+
+def _rows(gradient: Any) -> int | None:
+    return int(gradient.values.shape[0]) if isinstance(gradient, tf.IndexedSlices) else None
+
+
+def _larger_gradients(factor: float) -> Any:
+    if factor == 1.0:
+        return contextlib.nullcontext()
+    gradient = tf.GradientTape.gradient
+
+    def larger(*args: Any, **kwargs: Any) -> Any:
+        def times(g: Any) -> Any:
+            if isinstance(g, tf.IndexedSlices):
+                return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
+            return None if g is None else g * factor
+
+        return tf.nest.map_structure(times, gradient(*args, **kwargs))
+
+    return replaced(tf.GradientTape, "gradient", larger)
+
+
+def to_array(value: Any) -> Any:
+    """What a tensor or variable holds, copied; other things as they are."""
+    if value is None:
+        return None
+    if isinstance(value, (tf.IndexedSlices, tf.RaggedTensor)):
+        value = tf.convert_to_tensor(value)
+    if isinstance(value, (str, bytes)):
+        return value
+    value = value.numpy().copy() if hasattr(value, "numpy") else np.array(value)
+    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value

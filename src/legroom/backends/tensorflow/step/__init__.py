@@ -1,0 +1,1 @@
+"""A training step on its whole batch, and Keras's trainer, which asks for it."""

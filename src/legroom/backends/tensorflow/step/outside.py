@@ -1,0 +1,74 @@
+"""What a step takes from, or gives to, things that are no variables: tables and data sets.
+
+Neither can be put back. A step that fills a lookup table, or takes another batch from a data set of
+its own, can't be run on trial, and slices would do it several times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tensorflow.python.ops import gen_dataset_ops, gen_lookup_ops
+
+from legroom.backends.keras.shadow import replaced
+from legroom.core.errors import UnlikeBefore
+
+__all__ = ["nothing_outside", "reaches_outside"]
+
+_TABLE = "it changes a lookup table, which each slice would change again"
+_DATA = "it takes batches from a data set of its own, which each slice would take again"
+_OPS = {
+    "LookupTableInsertV2": _TABLE,
+    "LookupTableRemoveV2": _TABLE,
+    "LookupTableImportV2": _TABLE,
+    "IteratorGetNext": _DATA,
+    "IteratorGetNextSync": _DATA,
+    "IteratorGetNextAsOptional": _DATA,
+}
+_FUNCTIONS = {
+    gen_lookup_ops: {
+        "lookup_table_insert_v2": _TABLE,
+        "lookup_table_remove_v2": _TABLE,
+        "lookup_table_import_v2": _TABLE,
+    },
+    gen_dataset_ops: {
+        "iterator_get_next": _DATA,
+        "iterator_get_next_sync": _DATA,
+        "iterator_get_next_as_optional": _DATA,
+    },
+}
+
+
+def reaches_outside(graphs: Iterable[Any]) -> str | None:
+    """Why a traced step can't be run on trial, if it can't."""
+    for graph in graphs:
+        definition = graph.as_graph_def()
+        nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+        for node in nodes:
+            if node.op in _OPS:
+                return _OPS[node.op]
+    return None
+
+
+@contextlib.contextmanager
+def nothing_outside() -> Iterator[None]:
+    """Let no op of this thread, run eagerly, change a table or take from a data set.
+
+    Raises:
+        UnlikeBefore: Inside, where one would.
+    """
+    with contextlib.ExitStack() as stack:
+        for module, names in _FUNCTIONS.items():
+            for name, reason in names.items():
+                if hasattr(module, name):
+                    stack.enter_context(replaced(module, name, _refusing(reason)))
+        yield
+
+
+def _refusing(reason: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnlikeBefore(reason)
+
+    return refuse

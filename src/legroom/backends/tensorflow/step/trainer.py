@@ -1,0 +1,276 @@
+"""Where Keras's trainer asks for its functions: ours are handed to it there.
+
+`fit`, `evaluate`, `predict` and the three `*_on_batch` all end in one of three functions that the
+trainer makes for a compiled model. Replacing those leaves everything else Keras's own: data
+adapters, callbacks, logs, `History`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+from keras.src.backend.tensorflow import trainer as keras_trainer
+
+from legroom.backends import patches
+from legroom.backends.keras.parts import missing
+from legroom.backends.keras.trainable import as_first_traced
+from legroom.backends.tensorflow.input.counted import Counted
+from legroom.backends.tensorflow.input.data_end import DataEnd, keras_at_the_end
+from legroom.backends.tensorflow.step.batch import concatenate
+from legroom.backends.tensorflow.step.careful import Careful
+from legroom.backends.tensorflow.step.function_sets import forget_all, make_room, siblings, switch
+from legroom.backends.tensorflow.step.step import Step
+from legroom.backends.tensorflow.step.traits import Traits
+from legroom.core.aside import in_a_line, say_left_out
+
+__all__ = ["Guard", "Manner", "patch_trainer", "switch", "unguardable"]
+
+# Given a model, what its function is for and its step: the runner of that step.
+Guard = Callable[[Any, str, Step], Callable[[Any], Any]]
+# Given a model, a name of how it is guarded, the same for the same options; None if it is not.
+Manner = Callable[[Any], Hashable]
+
+_MADE = {"train": "make_train_function", "test": "make_test_function",
+         "predict": "make_predict_function"}  # fmt: skip
+_Trainer = keras_trainer.TensorFlowTrainer
+
+
+def patch_trainer(
+    manner: Manner,
+    guard: Guard,
+    around: Callable[[Any, str, Callable[[], Any]], Any],
+) -> None:
+    """Hand Keras guarded functions for the models that are wanted.
+
+    Args:
+        manner: How a model is to be guarded, if it is.
+        guard: Makes the runner of a model's step.
+        around: Called with a model, a method's name and the call itself, around `fit` and its
+            like; returns what they return.
+    """
+    if patches.has(__name__):
+        return
+    try:
+        for kind, name in _MADE.items():
+            patches.put(__name__, _Trainer, name, functools.partial(_making, kind, manner, guard))
+        for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
+                     "predict_on_batch"):  # fmt: skip
+            surrounded = functools.partial(_surrounded, name, manner, around)
+            patches.put(__name__, _Trainer, name, surrounded)
+        if missing("resume") is None:
+            from legroom.backends.tensorflow.input.positions import patch_epochs
+
+            patch_epochs()
+    except Exception:
+        patches.take_off(__name__)  # all of it, or nothing
+        raise
+    patches.at_removal(forget_all)
+
+
+def unguardable(model: Any) -> str | None:
+    """Why a model's own functions have to be left alone, if they have to."""
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if replicas > 1:
+        return f"it trains on {replicas} replicas at once"
+    if isinstance(
+        model.distribute_strategy,
+        (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy),
+    ):
+        return f"it trains under {type(model.distribute_strategy).__name__}"
+    for name in _MADE.values():
+        if getattr(type(model), name) is not getattr(_Trainer, name):
+            return f"its class has a {name} of its own"
+    return None
+
+
+def _making(
+    kind: str, manner: Manner, guard: Guard, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    attribute = f"{kind}_function"
+
+    @functools.wraps(original)
+    def make(self: Any, force: bool = False) -> Any:
+        if getattr(self, attribute) is not None and not force:
+            return getattr(self, attribute)
+        how = manner(self)
+        if how is None or unguardable(self) is not None:
+            return original(self, force)
+        try:
+            switch(self, how)
+            if getattr(self, attribute) is not None and not force:
+                return getattr(self, attribute)
+            source = _Function(self, kind, guard)
+        except Exception as error:
+            _say_unguarded(self, kind, error)
+            return original(self, force)
+        setattr(self, attribute, source.predict if kind == "predict" else source)
+        return getattr(self, attribute)
+
+    return make
+
+
+class _Function:
+    """What stands in for a function that Keras's trainer would have made."""
+
+    def __init__(self, model: Any, kind: str, guard: Guard) -> None:
+        self._model = model
+        self._kind = kind
+        self._guard = guard
+        self._runners: list[tuple[Any, Callable[[Any], Any], Step]] = []
+        self._end = DataEnd(model) if kind == "train" else None
+
+    def __call__(self, iterator: Any) -> Any:
+        """Take the batches of one execution from the iterator and run a step on each."""
+        outputs = None
+        run, step = self._runner(getattr(iterator, "element_spec", None))
+        if isinstance(iterator, Counted) and iterator.watch is not None:
+            watch, iterator.watch = iterator.watch, None
+            watch.first_batch(step, run, iterator)
+            if self._end is not None:
+                self._end = DataEnd(self._model)  # what it counts from was put back just now
+        for executed in range(self._model.steps_per_execution):
+            try:
+                data = next(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                forgets = False
+                if isinstance(iterator, (tf.data.Iterator, Counted)):
+                    forgets = self._take_end(executed)
+                if executed == 0 or forgets:
+                    raise StopIteration from None
+                break
+            outputs = run(_without_optionals(data))
+            if self._end is not None:
+                self._end.count()
+        return outputs
+
+    def _take_end(self, executed: int) -> bool:
+        """Do what Keras does where data ends; whether it forgets the steps that were executed."""
+        try:
+            if self._end is not None:
+                self._end.reached()
+            return executed > 0 and keras_at_the_end(self._model.steps_per_execution).forgets
+        except Exception as error:
+            self._end = None
+            say_left_out(
+                f"{self._model.name} may differ a little from plain Keras at the end of its epochs",
+                in_a_line(error),
+            )
+            return False
+
+    def predict(self, data: list[Any]) -> Any:
+        """Run the predict step on each of the batches, and join what they give."""
+        run, _ = self._runner(None)
+        outputs = [run(_without_optionals(one)) for one in data]
+        if len(outputs) == 1:
+            return outputs[0]
+        return tree.map_structure(lambda *parts: concatenate(parts), *outputs)
+
+    def suspend(self) -> None:
+        """The model runs in another manner from now on."""
+        for _, _, step in self._runners:
+            step.suspend()
+
+    def drop_slices(self) -> None:
+        """Hold no memory of the device at all, at the price of tracing slices again."""
+        for _, _, step in self._runners:
+            step.drop_slices()
+
+    def resume(self) -> None:
+        """The model runs in this manner again."""
+        if self._end is not None:
+            self._end = DataEnd(self._model)  # what it counts from was moved by others
+
+    def step_for(self, spec: Any) -> Step | None:
+        """The step for data of this spec, where there was such data."""
+        return next((step for known, _, step in self._runners if _same(known, spec)), None)
+
+    def graphs(self) -> list[Any]:
+        """The graphs of the steps that were run, one for each kind of data."""
+        return [graph for _, _, step in self._runners for graph in step.graphs()]
+
+    def _runner(self, spec: Any) -> tuple[Callable[[Any], Any], Step]:
+        """The runner for data of this spec: a model may be fed by several sources in turn."""
+        for known, runner, step in self._runners:
+            if _same(known, spec):
+                return runner, step
+        step = self._traced_elsewhere(spec) or self._new_step(spec)
+        runner = Careful(
+            step,
+            functools.partial(self._guard, self._model, self._kind),
+            functools.partial(_say_unguarded, self._model, self._kind),
+        )
+        self._runners.append((spec, runner, step))
+        return runner, step
+
+    def _traced_elsewhere(self, spec: Any) -> Step | None:
+        """The step as it was traced when the model ran in another manner."""
+        for function in siblings(self._model, f"{self._kind}_function"):
+            source = getattr(function, "__self__", function)
+            step = source.step_for(spec) if isinstance(source, _Function) else None
+            if step is not None:
+                return step.sibling()
+        return None
+
+    def _new_step(self, spec: Any) -> Step:
+        usable = spec if spec is not None and _plain(spec) else None
+        model = self._model
+        call = getattr(model, f"{self._kind}_step")
+        traits = Traits(
+            call if model.run_eagerly else as_first_traced(model, call),
+            strategy=model.distribute_strategy,
+            eager=model.run_eagerly,
+            jit_compile=model.jit_compile,
+            trains=self._kind == "train",
+            spec=usable,
+            origin=call,
+        )
+        return Step(traits, model=model, concatenates=self._kind == "predict")
+
+
+def _same(known: Any, spec: Any) -> bool:
+    return known is spec or (known is not None and spec is not None and known == spec)
+
+
+def _say_unguarded(model: Any, kind: str, error: BaseException) -> None:
+    done = {"train": "trained", "test": "evaluated", "predict": "used for predictions"}[kind]
+    say_left_out(
+        f"{model.name} is {done} as Keras would, without legroom, because legroom itself failed "
+        "(please report it)",
+        in_a_line(error),
+    )
+
+
+def _surrounded(
+    name: str,
+    manner: Manner,
+    around: Callable[[Any, str, Callable[[], Any]], Any],
+    original: Callable[..., Any],
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if manner(self) is None:
+            if name in ("fit", "train_on_batch"):
+                make_room(self)
+            return original(self, *args, **kwargs)
+        return around(self, name, functools.partial(original, self, *args, **kwargs))
+
+    return method
+
+
+def _plain(spec: Any) -> bool:
+    """Whether a source's declared types can be traced for as they are."""
+    return all(
+        leaf is None or (isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None)
+        for leaf in tree.flatten(spec)
+    )
+
+
+def _without_optionals(data: Any) -> Any:
+    """Batches as Keras's step sees them: tf.data's stand-ins for None are None again."""
+    return tree.map_structure(
+        lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
+    )

@@ -1,0 +1,493 @@
+"""The step that survives: try, and on running out of memory try again with smaller slices.
+
+This is the only place where an out-of-memory error is caught and answered. It knows no framework:
+a backend's step runs a batch whole or in slices and, when it runs out of memory, has done nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from legroom.core.errors import CannotFit, OutOfMemory
+from legroom.core.events import emit
+from legroom.guarding import wording
+from legroom.guarding.backend_step import BackendStep
+from legroom.guarding.options import GuardOptions, Start
+from legroom.guarding.policy import SliceSearch
+from legroom.guarding.recomputing import RecomputeSearch
+from legroom.guarding.sampling import sampler
+from legroom.guarding.telling import Telling
+from legroom.prediction.needs import StepNeeds, WalkedNeeds
+from legroom.prediction.ordering import orderer
+
+__all__ = ["GuardedStep"]
+
+# How far a prediction may be off before anything was measured. Where slices give the same
+# training, starting too small costs a slower first step, starting too large costs an
+# out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
+# By the ops alone, which take a moment to look through:
+_CAUTIOUS = 1.9
+_BOLD = 1.0
+# By a walk over the graph:
+_WALKED_CAUTIOUS = 1.25
+_WALKED_BOLD = 1.1
+# Running out of the host's memory is no error that could be answered: the kernel ends the process.
+# And not all that a step takes of it is in the allocator's books, nor given back after it.
+_OF_THE_HOST = 0.8
+_USABLE_OF_THE_HOST = 0.7
+# Past a plan the last tenth of a pool is left: one and the same step took up to 12 % more another
+# time (ops side by side in another order, what is free in other pieces), and what is planned is
+# near the best already.
+_USABLE_PAST_PLAN = 0.9
+_USABLE_IN_ONE_PIECE = 0.5
+# The share of a budget that must be won for another try to be worth ten seconds.
+_WORTH_LEAN = 0.01
+# Seconds between two notes of progress in the journal.
+_PROGRESS_EVERY = 10.0
+
+
+class GuardedStep:
+    """Runs a backend's step so that running out of memory costs a retry.
+
+    Args:
+        step: The backend's step.
+        options: What the user asked for.
+        subject: What is trained, for messages: "batch", "evaluation batch", "prediction batch".
+    """
+
+    def __init__(self, step: BackendStep, options: GuardOptions, subject: str = "batch") -> None:
+        self._step = step
+        self._options = options
+        self._tell = Telling(subject)
+        self._search = SliceSearch(fixed=options.slice_size)
+        self._needs: Callable[[int], int] | None = None
+        self._tensors: StepNeeds | None = None
+        self._recompute_search = RecomputeSearch(step)
+        self._start = options.start
+        self._ordered = False
+        self._lean = False
+        self._saved_lean = 0
+        self._too_much_lean: set[int] = set()
+        self._whole_fits: set[int] = set()
+        self._current: dict[int, int] = {}
+        self._budget_is_old = True
+        self._told: set[int] = set()  # batches whose slices were told in this call
+        self._measured: dict[int, int] = {}
+        self._peak = 0
+        self._predicted: int | None = None
+        self._largest = 0
+        self._unreported = 0
+        self._reported_at = time.monotonic()
+        # Called once, with the first batch, its samples and the budget, before it is run.
+        self.on_first_batch: Callable[[Any, int, int | None], None] | None = None
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What the step may use, once it ran."""
+        return self._tell.budget_bytes
+
+    @property
+    def needs(self) -> Callable[[int], int] | None:
+        """What a step should need, where it was predicted."""
+        return self._needs
+
+    def bar(self, size: int) -> None:
+        """Never use slices of this size, or larger ones: they ended a process before."""
+        if self._tell.barred != size:
+            self._search.failed(size, None)
+            self._whole_fits.clear()
+            self._tell.barred = size
+
+    def begin_call(self, training: int | None) -> None:
+        """A call of Keras begins: what is known stays; what is there now is looked at again.
+
+        Args:
+            training: Its number, in a run that can be resumed.
+        """
+        self._budget_is_old = True
+        self._told.clear()
+        self._peak = self._largest = 0
+        begin = getattr(self._step, "begin_call", None)
+        if begin is not None:
+            begin(training)
+
+    def __call__(self, data: Any) -> Any:
+        """Run the step on a batch."""
+        samples = self._step.samples(data)
+        if samples in self._whole_fits:
+            failure, began = None, time.monotonic()
+            try:
+                outputs = self._step.run(data, None)
+            except Exception as error:
+                if not self._step.is_oom(error):
+                    raise
+                failure = self._step.describe(error)
+            if failure is None:
+                self._count(samples or 0)
+                return outputs
+            # Here, past the except block, the error and all that its traceback held are free.
+            assert samples is not None
+            self._whole_fits.clear()
+            self._answer(data, samples, samples, self._free_after_failure(), failure, began)
+        return self._run_slowly(data, samples)
+
+    def report(self) -> None:
+        """Tell how far the training is; called at its end, and now and then."""
+        if self._unreported or self._peak:
+            peak = self._step.pool.peak_bytes()
+            self._peak = max(self._peak, peak or 0)
+            emit(
+                "progress",
+                samples_seen=self._unreported if self._tell.subject == "batch" else 0,
+                samples_lost=0,
+                peak_bytes=self._peak or None,
+                predicted_bytes=self._predicted,
+                batch_size=(self._largest or None) if self._tell.subject == "batch" else None,
+                budget_bytes=self._tell.budget_bytes,
+            )
+        self._unreported = 0
+        self._reported_at = time.monotonic()
+
+    def _count(self, samples: int) -> None:
+        self._unreported += samples
+        sampler.count(samples)
+        self._largest = max(self._largest, samples)
+        if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
+            self.report()
+            if self._lean:
+                self._leave_lean_with_room(samples)
+
+    def _run_slowly(self, data: Any, samples: int | None) -> Any:
+        """Run a batch whose slice size is still being looked for, or is not the whole batch."""
+        sampler.begin(self._step.pool)
+        if samples is None:
+            return self._run_unsliceable(data)
+        if self.on_first_batch is not None:
+            told, self.on_first_batch = self.on_first_batch, None
+            self._free(self._step.pool.in_use_bytes())
+            told(data, samples, self._tell.budget_bytes)
+        while True:
+            in_use = self._step.pool.in_use_bytes()
+            free = self._free(in_use)
+            if self._start is not None:
+                self._begin(self._start, samples)
+            if (
+                self._search.predict is None
+                and free is not None
+                and self._options.slice_size is None
+            ):
+                self._predict(data, samples, free)
+                in_use = self._step.pool.in_use_bytes()  # tracing creates what the optimizer keeps
+                free = self._free(in_use)
+            size = self._choose(data, samples, free)
+            lean = self._lean and size >= samples
+            measures = self._measured.get(size, 0) < 2 and in_use is not None
+            if measures:
+                self._peak = max(self._peak, self._step.pool.peak_bytes() or 0)
+                self._step.pool.reset_peak()
+            failure, began = None, time.monotonic()
+            try:
+                outputs = self._step.run(data, size if size < samples else None)
+            except Exception as error:
+                if not self._step.is_oom(error):
+                    raise
+                failure = self._step.describe(error)
+            if failure is None:
+                need, stayed = None, 0
+                if measures:
+                    peak = self._step.pool.peak_bytes()
+                    need = None if peak is None else peak - in_use
+                    stayed = max(0, (self._step.pool.in_use_bytes() or 0) - in_use)
+                    self._measured[size] = self._measured.get(size, 0) + 1
+                    predicted = self._expected(samples, size)
+                    self._tell.measured(samples, size, in_use, need, predicted)
+                    if predicted is not None and self._tell.subject == "batch":
+                        self._predicted = (in_use or 0) + predicted
+                if not lean:
+                    self._search.succeeded(size, free, need, stayed)
+                if lean or (size >= samples and self._search.settled(samples, size)):
+                    self._whole_fits.add(samples)
+                self._count(samples)
+                return outputs
+            self._answer(data, samples, size, free, failure, began)
+
+    @property
+    def status(self) -> str | None:
+        """A word on the last batch's memory, without asking the device; None without a limit."""
+        peak = sampler.peak_bytes
+        if self._tell.budget_bytes is None or peak is None or not self._current:
+            return None
+        if not self._largest:
+            return None  # not in this call
+        samples, size = next(reversed(self._current.items()))
+        return wording.status(peak, self._tell.budget_bytes, -(-samples // size))
+
+    def _run_unsliceable(self, data: Any) -> Any:
+        try:
+            return self._step.run(data, None)
+        except Exception as error:
+            if not self._step.is_oom(error):
+                raise
+            place, needed = self._step.describe(error)
+        raise self._tell.cannot_slice(None, "its arguments share no first axis", place, needed)
+
+    def _choose(self, data: Any, samples: int, free: int | None) -> int:
+        """The slice size for this batch; says so when it changes."""
+        size = samples if self._lean else self._search.propose(samples, free)
+        if not self._lean and self._needs_lean(samples, size, free):
+            self._go_lean(samples)
+            size = samples
+        if size < samples and not self._may_slice(data):
+            if free is not None and self._needs is not None and self._needs(samples) > free:
+                self._recompute(data, samples, self._needs(samples) - free)
+            size = samples
+        before = self._current.get(samples)
+        self._current[samples] = size
+        if size < samples and size != before:
+            if self._options.slice_size is not None:
+                self._tell.plan(samples, size, "fixed")  # the user's own, who needs no word of it
+            else:
+                need = None if self._needs is None else self._needs(samples)
+                # As it was reckoned with: a prediction and what it may be off by.
+                need = None if need is None else int(need * self._search.doubt)
+                self._tell.changed(samples, size, before, need, free)
+        elif size >= samples and before is not None and before < samples:
+            self._tell.changed(samples, size, before, None, free)
+        elif size < samples and samples not in self._told:
+            self._tell.plan(samples, size, "kept")  # said before; a report wants it each time
+        self._told.add(samples)
+        return size
+
+    def _expected(self, samples: int, size: int) -> int | None:
+        """What was predicted for what has just run; None where that was another step."""
+        if self._needs is None or ((self._ordered or self._lean) and size >= samples):
+            return None
+        return self._needs(size)
+
+    def _begin(self, start: Start, samples: int) -> None:
+        """Begin as a plan says, unless there is less memory than it needs."""
+        self._start = None
+        if self._tell.budget_bytes is not None and start.peak_bytes > self._tell.budget_bytes:
+            self._tell.note(wording.plan_too_large(start.peak_bytes, self._tell.budget_bytes))
+            return
+        if samples != start.batch_size:
+            self._tell.note(wording.plan_for_others(start.batch_size, samples))
+        self._search.start = start.slice_size
+        if start.ordered:
+            self._step.put_in_order(orderer(start.batch_size))
+            self._ordered = True
+            self._tell.in_order(samples)
+        if start.recompute:
+            self._step.recompute(start.recompute)
+            self._recompute_search.begin_with(start.recompute)
+            size = min(start.slice_size, samples)
+            self._tell.recompute(samples, size, start.recompute, "planned")
+
+    def _predict(self, data: Any, samples: int, free: int) -> None:
+        """Before the first step: what should it need?"""
+        traces = self._step.traces(data)
+        if not traces:
+            return
+        quick = StepNeeds(traces, samples)
+        self._tensors, self._needs = quick, quick
+        cautious, bold = _CAUTIOUS, _BOLD
+        fits = quick(samples) * _CAUTIOUS <= free and not any(trace.loops for trace in traces)
+        walk = None if fits else self._step.walk(data)
+        if walk is not None:
+            # It may not fit: worth a second, where running out would cost ten.
+            self._needs = WalkedNeeds(walk, samples)
+            cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
+        self._search.predict = self._needs
+        self._search.doubt = cautious
+        if self._step.pool.limit_bytes() is None:
+            self._search.usable = _USABLE_OF_THE_HOST
+        elif self._search.start is not None:
+            self._search.usable = _USABLE_PAST_PLAN
+        if self._step.compiled:
+            # Another program than the one that is predicted, with its memory in one piece.
+            self._search.alike, self._search.usable = False, _USABLE_IN_ONE_PIECE
+        need = self._needs(samples)
+        if need * cautious > free >= need * bold:
+            rules = self._step.rules(data)
+            if rules.refusal is not None or not rules.exact or rules.unverified is not None:
+                self._search.doubt = bold  # whole, if at all possible
+
+    def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
+        """Where slices may not be: keep less for the gradients, and compute it again."""
+        blocks = self._recompute_search.next_blocks(data, missing)
+        if not blocks:
+            return False
+        self._step.recompute(blocks)
+        # What was seen and predicted was another step.
+        self._search = SliceSearch()
+        self._needs = None
+        self._measured.clear()
+        self._tell.recompute(samples, samples, blocks, "recompute")
+        return True
+
+    def _needs_lean(self, samples: int, size: int, free: int | None) -> bool:
+        """Whether a batch is to run with its old state in the host's memory.
+
+        Where there is no room for all the gradients, or where that saves more than slices would.
+        """
+        if samples in self._too_much_lean or self._options.slice_size is not None:
+            return False
+        saves = self._step.lean_saves
+        if free is not None and saves and saves + self._step.unborn_bytes > free:
+            return True
+        return size < samples and self._lean_pays(samples)
+
+    def _lean_pays(self, samples: int) -> bool:
+        """Whether keeping the old state in the host's memory saves more than slices would."""
+        if self._needs is None or samples in self._too_much_lean:
+            return False
+        return self._step.lean_saves > self._needs(samples) - self._needs(1)
+
+    def _go_lean(self, samples: int, text: str | None = None) -> None:
+        """Run whole batches as the framework would, with their old state in the host's memory."""
+        self._saved_lean = self._step.lean_saves
+        self._step.go_lean()
+        self._lean = True
+        self._current[samples] = samples
+        if text is None:
+            text = wording.lean(self._tell.subject, samples)
+        self._tell.plan(samples, samples, "lean", text)
+
+    def _leave_lean(self) -> None:
+        self._step.go_lean(False)
+        self._lean = False
+        self._whole_fits.clear()
+
+    def _leave_lean_with_room(self, samples: int) -> None:
+        free = self._free(self._step.pool.in_use_bytes())
+        if free is None or self._saved_lean > free:
+            return
+        if self._search.propose(samples, free) >= samples:
+            self._leave_lean()
+
+    def _may_slice(self, data: Any) -> bool:
+        """Whether slicing is possible and allowed; says once what it changes."""
+        rules = self._step.rules(data)
+        if rules.refusal is not None:
+            self._tell.note(wording.whole_because(self._tell.subject, rules.refusal))
+            return False
+        if not rules.exact:
+            why = wording.unlike_whole(rules.coupled, rules.redrawn)
+            if self._options.exact:
+                self._tell.note(wording.exact_refuses(self._tell.subject, why))
+                return False
+            layers = [*rules.coupled, *rules.redrawn]
+            self._tell.note(wording.slices_change(why), layers=layers)
+        if rules.unverified is not None:
+            self._tell.note(wording.unverified(self._tell.subject, rules.unverified))
+        return True
+
+    def _answer(
+        self,
+        data: Any,
+        samples: int,
+        size: int,
+        free: int | None,
+        failure: tuple[str | None, int | None],
+        began: float,
+    ) -> None:
+        """After a failure: free what it held, choose anew, say so; or give up."""
+        place, needed = failure
+        self._step.recover()
+        seconds = time.monotonic() - began
+        if self._lean and size >= samples:
+            self._too_much_lean.add(samples)
+            self._leave_lean()
+        else:
+            self._search.failed(size, free)
+        in_use = self._step.pool.in_use_bytes()
+        event = {
+            "place": place,
+            "needed_bytes": needed,
+            "batch_size": samples,
+            "slice_size": size,
+            "seconds": seconds,
+        }
+        if self._options.slice_size is not None:
+            emit("oom", wording.ran_out(place, needed), **event)
+            raise self._does_not_fit(data, size, in_use)
+        lean_left = samples not in self._too_much_lean and self._step.lean_saves > _WORTH_LEAN * (
+            self._tell.budget_bytes or 0
+        )
+        smallest = size <= 1 or self._search.exhausted(free)
+        if (size >= samples and self._lean_pays(samples)) or (smallest and lean_left):
+            text = wording.repeated_lean(self._tell.subject, place, needed, samples)
+            emit("oom", text, **event)
+            self._go_lean(samples, "")
+            return
+        if smallest:
+            emit("oom", wording.ran_out(place, needed), **event)
+            raise self._does_not_fit(data, 1, in_use)
+        if self._step.broken_by_oom:
+            emit("oom", wording.ran_out(place, needed), broken=True, **event)
+            raise OutOfMemory(wording.broken(size))
+        rules = self._step.rules(data)
+        if rules.refusal is not None or (self._options.exact and not rules.exact):
+            if self._recompute(data, samples, None):
+                text = wording.repeated_leaner(self._tell.subject, place, needed, samples)
+                emit("oom", text, **event)
+                return
+            if lean_left:
+                text = wording.repeated_lean(self._tell.subject, place, needed, samples)
+                emit("oom", text, **event)
+                self._go_lean(samples, "")
+                return
+            emit("oom", wording.ran_out(place, needed), **event)
+            reason = rules.refusal or wording.unlike_whole(rules.coupled, rules.redrawn)
+            raise self._tell.cannot_slice(
+                samples, reason, place, needed, exact=rules.refusal is None
+            )
+        chosen = self._search.propose(samples, self._free(in_use))
+        self._current[samples] = chosen
+        emit("oom", wording.repeated(self._tell.subject, place, needed, samples, chosen), **event)
+        self._tell.plan(samples, chosen, "oom")
+
+    def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:
+        tensors = self._tensors
+        if tensors is None and (traces := self._step.traces(data)):
+            tensors = StepNeeds(traces, self._step.samples(data) or 1)
+        held = () if tensors is None else tensors.peak(size).tensors
+        return self._tell.cannot_fit(
+            size,
+            in_use,
+            self._needs or tensors,
+            [(self._step.layer(op), nbytes) for op, nbytes in held],
+            fixed=self._options.slice_size is not None,
+        )
+
+    def _free(self, in_use: int | None) -> int | None:
+        """The bytes that are free for a step; None where nobody knows."""
+        if self._budget_is_old:
+            self._tell.budget_bytes = self._read_budget(in_use)
+            self._budget_is_old = False
+        if self._tell.budget_bytes is None:
+            return None
+        return max(0, self._tell.budget_bytes - (in_use or 0))
+
+    def _free_after_failure(self) -> int | None:
+        self._step.recover()
+        return self._free(self._step.pool.in_use_bytes())
+
+    def _read_budget(self, in_use: int | None) -> int | None:
+        """The limit of the device, or what the host can still give; the user's, if smaller.
+
+        None where a device's limit is not certain: a batch is then tried whole, and cut only once
+        it has really run out, which is quick on the devices that this is about.
+        """
+        from legroom.machine.memory import host_available
+
+        if not self._step.pool.is_certain():
+            return self._options.memory
+        limit = self._step.pool.limit_bytes()
+        if limit is None:
+            limit = int(host_available() * _OF_THE_HOST) + (in_use or 0)
+        if self._options.memory is not None:
+            limit = min(limit, self._options.memory)
+        return int(limit)

@@ -1,0 +1,233 @@
+"""Hand-written loops that go on where a killed process was: `legroom.resumable`.
+
+A loop of the user's own can't be seen from outside. Where it says what it changes (`state=`) and
+takes its batches from here, all is known that is needed: between two batches the state is
+consistent, and the number of batches is the place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from legroom.backends.base import current
+from legroom.core.errors import SnapshotError
+from legroom.core.events import emit
+from legroom.guarding import wording
+from legroom.guarding.stopping import Stopping
+from legroom.snapshots import attributes
+from legroom.snapshots.fingerprint import data_fingerprint, differences
+from legroom.snapshots.format import Content
+from legroom.snapshots.randomness import randomness, set_randomness
+from legroom.snapshots.run import SnapshotRun
+from legroom.snapshots.values import Unstorable, decode, encode, moved, put_in_place
+
+__all__ = ["KeptLoop", "as_state"]
+
+
+class KeptLoop:
+    """One pass over a data set.
+
+    Args:
+        run: The run that it belongs to.
+        dataset: Anything that can be iterated over.
+        state: What the loop changes, by name.
+    """
+
+    def __init__(self, run: SnapshotRun, dataset: Any, state: Mapping[str, Any]) -> None:
+        self._run = run
+        self._dataset = dataset
+        self._state = dict(state)
+        self._number = run.next_training()
+        self._parts = {
+            "the data": data_fingerprint(dataset),
+            "the names in state": ", ".join(self._state),
+        }
+
+    def __iter__(self) -> Iterator[Any]:
+        kept = self._kept()
+        done = 0
+        if kept is not None:
+            self._restore(kept)
+            done = kept.values["done"]
+        if self._over(kept):
+            if hasattr(self._dataset, "element_spec"):
+                iter(self._dataset)  # the order of a tf.data shuffle is drawn for each pass
+            return
+        stopping = Stopping()
+        before = self._run.training
+        self._run.training = self._number
+        try:
+            with stopping.listening():
+                yield from self._batches(kept, done, stopping)
+                self._write(None, finished=True)
+                if stopping.asked is not None:
+                    self._run.wait()
+        finally:
+            self._run.training = before
+
+    def _batches(self, kept: Content | None, done: int, stopping: Stopping) -> Iterator[Any]:
+        arrays: list[Any] = []
+        if kept is not None:
+            set_randomness(kept.values["pass_randomness"], kept.arrays)
+        self._pass_randomness = (randomness(arrays), arrays)
+        source = self._from(done)
+        if kept is not None:
+            set_randomness(kept.values["randomness"], kept.arrays)
+        for batch in source:
+            stopping.waiting_pays = True
+            yield batch
+            done += 1
+            if stopping.asked is not None or self._run.due(epoch_ended=False):
+                asked = stopping.asked
+                self._write(done, at_once=asked is not None)
+                if asked is not None:
+                    emit("note", wording.stopped(self._number + 1, done), signal=int(asked))
+                    stopping.answer()
+
+    def _from(self, done: int) -> Iterator[Any]:
+        """The batches from a place on: by their number where that can be, else passed over."""
+        dataset = self._dataset
+        if isinstance(dataset, keras.utils.PyDataset) and dataset.num_batches is not None:
+            return (dataset[i] for i in range(done, dataset.num_batches))
+        if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+            return (dataset[i] for i in range(done, len(dataset)))
+        if done and (begun := current().streams.started_at(dataset, done)) is not None:
+            return begun
+        batches = iter(dataset)
+        for _ in range(done):
+            next(batches)
+        return batches
+
+    def _kept(self) -> Content | None:
+        kept = self._run.result(self._number) or self._run.newest(self._number)
+        if kept is None and (newer := self._run.newest_after(self._number)) is not None:
+            # This pass had ended: only the newest state is kept of a loop. It is put in place
+            # here, so that whatever runs between the passes sees it and not the beginning.
+            kept = newer
+            if kept.values.get("names") != sorted(self._state):
+                return None
+            kept.values["done"] = None
+            return kept
+        if kept is None:
+            return None
+        told = differences(kept.values["fingerprint"], self._parts)
+        if told:
+            self._run.start_anew(self._number, wording.another_training(self._number + 1, told))
+            return None
+        return kept
+
+    @staticmethod
+    def _over(kept: Content | None) -> bool:
+        return kept is not None and kept.values["done"] is None
+
+    def _write(self, done: int | None, *, finished: bool = False, at_once: bool = False) -> None:
+        def collect(arrays: list[Any]) -> dict[str, Any]:
+            values: dict[str, Any] = {
+                "training": self._number,
+                "fingerprint": self._parts,
+                "names": sorted(self._state),
+                "done": None if finished else done,
+                "at": time.time(),
+                "state": {name: _taken(name, part, arrays) for name, part in self._state.items()},
+                "seeds": current().state.seeds(arrays),
+                "randomness": randomness(arrays),
+            }
+            taken, own = self._pass_randomness
+            by = len(arrays)
+            arrays.extend(own)
+            values["pass_randomness"] = moved(taken, by)
+            return values
+
+        self._run.write(self._number, collect, finished=finished, at_once=at_once, step=done)
+        if finished and self._run.last_pass is not None:
+            self._run.forget(self._run.last_pass)
+        if finished:
+            self._run.last_pass = self._number
+
+    def _restore(self, kept: Content) -> None:
+        if kept.values["training"] == self._run.restored:
+            return  # by the pass before this one, which had ended
+        for name, part in self._state.items():
+            _put(name, part, kept.values["state"][name], kept.arrays, self._state)
+        current().state.set_seeds(kept.values["seeds"], kept.arrays)
+        set_randomness(kept.values["randomness"], kept.arrays)
+        self._run.restored = kept.values["training"] if kept.values["done"] is None else None
+        if kept.values["done"] is not None:
+            emit(
+                "resumed",
+                wording.resumed_loop(self._number + 1, kept.values["done"], kept.values["at"]),
+                training=self._number, step=kept.values["done"], finished=False,
+            )  # fmt: skip
+
+
+def _variables(part: Any) -> list[tuple[str, Any]] | None:
+    """The variables of a part of the state; None for other things than Keras's."""
+    if isinstance(part, keras.Model):
+        return current().state.training_variables(part)
+    if isinstance(part, (keras.Layer, keras.Metric, keras.optimizers.Optimizer)):
+        return [("own", variable) for variable in part.variables]
+    if isinstance(part, keras.random.SeedGenerator):
+        return [("own", part.state)]
+    if hasattr(part, "assign") and hasattr(part, "numpy"):
+        return [("own", part)]
+    return None
+
+
+def _taken(name: str, part: Any, arrays: list[Any]) -> Any:
+    variables = _variables(part)
+    if variables is not None:
+        return {"variables": current().state.HostCopies().read(variables, arrays)}
+    try:
+        return {"value": encode(part, arrays)}
+    except Unstorable:
+        if not hasattr(part, "__dict__"):
+            raise SnapshotError(
+                f"legroom.resumable can't keep state[{name!r}]: expected a model, an optimizer, "
+                "metrics, variables, or lists and dicts of plain values. "
+                f"Received: {type(part).__name__}"
+            ) from None
+        return {"attributes": attributes.capture(part, arrays)}
+
+
+def _put(name: str, part: Any, kept: Any, arrays: list[Any], state: Mapping[str, Any]) -> None:
+    if "variables" in kept:
+        if isinstance(part, keras.optimizers.Optimizer) and not part.built:
+            part.build(_trained_by(state))
+        variables = _variables(part) or []
+        if len(variables) < len(kept["variables"]) and isinstance(part, keras.Model):
+            _build_optimizers(part)
+            variables = _variables(part) or []
+        current().state.write_variables(variables, kept["variables"], arrays)
+    elif "attributes" in kept:
+        attributes.restore(part, kept["attributes"], arrays)
+    else:
+        put_in_place(part, decode(kept["value"], arrays))
+
+
+def _trained_by(state: Mapping[str, Any]) -> list[Any]:
+    """What an optimizer that was not used yet trains: the models beside it."""
+    return [
+        variable
+        for part in state.values()
+        if isinstance(part, (keras.Model, keras.Layer))
+        for variable in part.trainable_variables
+    ]
+
+
+def _build_optimizers(model: Any) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
+def as_state(state: Any) -> dict[str, Any]:
+    """A state by name, however it was given."""
+    if isinstance(state, Mapping):
+        return {str(name): part for name, part in state.items()}
+    if isinstance(state, Iterable) and isinstance(state, (list, tuple)):
+        return {str(number): part for number, part in enumerate(state)}
+    return {"state": state}

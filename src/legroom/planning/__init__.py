@@ -1,0 +1,10 @@
+"""From a budget and an estimate to a plan: the fastest way that fits."""
+
+from __future__ import annotations
+
+from legroom.planning.largest import largest_batch
+from legroom.planning.make import plan
+from legroom.planning.show import plan_view
+from legroom.planning.ways import Plan, Way
+
+__all__ = ["Plan", "Way", "largest_batch", "plan", "plan_view"]

@@ -1,0 +1,179 @@
+"""The largest batch that fits: predicted, and tried before it is returned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from legroom.backends.base import current
+from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.units import format_bytes
+from legroom.machine.budget import CONTEXT_BYTES, DeviceReading
+from legroom.planning.choose import largest_that_fits
+from legroom.planning.make import read_budget
+from legroom.prediction.sources import Prediction, read_count
+
+__all__ = ["largest_batch", "refuse_card", "round_down", "search"]
+
+# Tries upward, and by how much: the error bar's share that a prediction holds back.
+_TRIES_UP = 2
+_STEP_UP = 1.12
+_STEP_DOWN = 0.85
+_LEAST = 2**20
+# The share of the budget that a size is tried in: one and the same step does not take the same in
+# every process, and a size at the edge would run today and not tomorrow.
+_TRIED_IN = 0.96
+# A larger batch is of no use to anyone, and may be a model without memory to speak of.
+_MOST = 2**20
+
+
+def largest_batch(
+    model: Any,
+    *,
+    memory: str | int | None = None,
+    most: int | None = None,
+    multiple: int = 1,
+    power_of_two: bool = False,
+    data: Any = None,
+    length: int | None = None,
+) -> int:
+    """The largest batch size that a model trains with in the memory there is.
+
+    It is predicted, and then tried: a child process takes real steps of that size, in a pool that
+    is a little smaller than the budget, on the device that this process trains on. A number that
+    was not tried is never returned.
+
+    On a GPU, where this is not yet verified, the child needs memory beside this process, and
+    TensorFlow reserves most of a card when it starts: turn memory growth on before the model is
+    made.
+
+    Args:
+        model: A compiled Keras model.
+        memory: The budget: "16GiB", "80%", bytes. Without it, what this machine has.
+        most: The largest size of use: the number of samples there are, for one.
+        multiple: Only multiples of this: 8, for one.
+        power_of_two: Only powers of two.
+        data: As in :func:`legroom.estimate`.
+        length: As in :func:`legroom.estimate`.
+
+    Raises:
+        CannotFit: If not even the smallest such size fits.
+        BadBudget: If the budget is more than this machine has to try it with, or less than
+            TensorFlow can be held to.
+    """
+    read_count("multiple", multiple)
+    bound = _MOST if most is None else read_count("most", most)
+    budget = read_budget(memory, model)
+    _check_can_try(budget)
+    card = current().device.card_number()
+
+    def allowed(size: int) -> int:
+        return round_down(min(size, bound), multiple, power_of_two)
+
+    smallest = 1 if power_of_two else multiple
+    if allowed(bound) < smallest:
+        raise LegroomError(f"No multiple of {multiple} is as small as most={most}.")
+    prediction = Prediction(model, data=data, length=length, source="probed")
+    tried: dict[int, bool] = {}
+
+    def fits(size: int) -> bool:
+        if size not in tried:
+            tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)), card)
+        return tried[size]
+
+    guess = largest_that_fits(prediction.middle_peak, budget, bound)
+    found = search(allowed(max(guess, smallest)) or smallest, smallest, fits, allowed)
+    if found is None:
+        needed = prediction.estimate(smallest).peak_bytes
+        raise CannotFit(
+            f"A batch of {smallest} does not fit: it needs about {format_bytes(needed)}, and the "
+            f"budget is {format_bytes(budget)}. Give more memory, or make the model or its inputs "
+            "smaller.",
+            needed_bytes=needed,
+            budget_bytes=budget,
+        )
+    return found
+
+
+def round_down(size: int, multiple: int, power_of_two: bool) -> int:
+    """The largest size of the wanted form that is not above this one; 0 if there is none."""
+    if power_of_two:
+        return 1 << (size.bit_length() - 1) if size > 0 else 0
+    return size // multiple * multiple
+
+
+def search(
+    guess: int, smallest: int, fits: Callable[[int], bool], allowed: Callable[[int], int]
+) -> int | None:
+    """From a guess to the largest size that was tried and fits.
+
+    Args:
+        guess: A size of the wanted form.
+        smallest: The smallest such size.
+        fits: Tries a size.
+        allowed: Rounds a size down to the wanted form.
+    """
+    size = guess
+    while not fits(size):
+        smaller = allowed(int(size * _STEP_DOWN))
+        if smaller >= size:
+            smaller = allowed(size - 1)
+        if smaller < smallest:
+            return None
+        size = smaller
+    if size < guess:
+        return size  # the next larger one failed
+    for _ in range(_TRIES_UP):
+        larger = allowed(math.ceil(size * _STEP_UP))
+        if larger <= size:
+            larger = allowed(size * 2)  # the next power, or multiple
+        if larger <= size or not fits(larger):
+            return size
+        size = larger
+    return size
+
+
+def _check_can_try(budget: int) -> None:
+    from legroom.machine.memory import host_available
+
+    if budget < _LEAST:
+        raise BadBudget(
+            f"A batch can't be tried in {format_bytes(budget)}: TensorFlow's limits are whole MiB. "
+            "Give memory= of 1MiB or more."
+        )
+    reading = current().device.read_device()
+    if reading.is_gpu:
+        reason = refuse_card(reading, budget)
+        if reason is not None:
+            raise BadBudget(reason)
+        return
+    free = host_available()
+    if budget > free:
+        raise BadBudget(
+            f"A batch for {format_bytes(budget)} can't be tried on this machine, which has "
+            f"{format_bytes(free)} free. Give memory= within that, or ask `legroom plan "
+            "--device …`, which predicts and tries nothing."
+        )
+
+
+def refuse_card(reading: DeviceReading, budget: int) -> str | None:
+    """Why a batch for a budget can't be tried on a card; None where it can.
+
+    The trial is another process: all that it needs must be free beside this one.
+    """
+    what = f"A batch for {format_bytes(budget)} can't be tried on {reading.device}"
+    growth = (
+        "TensorFlow reserves most of a card when it starts: call "
+        "tf.config.experimental.set_memory_growth(gpu, True) before the model is made"
+    )
+    asks = "or ask legroom.plan(model, batch_size), which predicts and tries nothing."
+    if reading.free_bytes is None:
+        return f"{what}: the driver does not tell how much of the card is free. Instead, {asks[3:]}"
+    room = max(0, reading.free_bytes - CONTEXT_BYTES)
+    if room >= int(_TRIED_IN * budget):
+        return None
+    return (
+        f"{what}: it is tried in a process of its own, and only {format_bytes(room)} are left for "
+        f"that. {growth}, give memory= within what is left, {asks}"
+    )

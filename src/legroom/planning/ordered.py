@@ -1,0 +1,67 @@
+"""The way that keeps all and repeats nothing: the same ops, in an order that needs less memory.
+
+With several threads TensorFlow runs what is ready side by side, and what is ready first is seldom
+what frees most. In order, a step needs less, and always the same: so it is also known better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legroom.core.errors import LegroomError
+from legroom.planning.ways import Way
+from legroom.prediction.estimate import Estimate
+from legroom.prediction.sources import Prediction
+
+__all__ = ["ordered_way"]
+
+_NAME = "ops in order"
+# No two large ops run side by side, though each still runs on all cores. By the clock it was 1.00
+# to 1.14 of the step as it is, on two cores that others used as well (benchmarks/order.py).
+_TIME = 1.1
+# An order that takes more than this share of the step as it is saves nothing to speak of.
+_WORTH = 0.97
+# Where a walk says that it needs this much of the budget, a probe would not find that it fits.
+_HOPE = 1.25
+
+
+def ordered_way(
+    prediction: Prediction, whole: Estimate, samples: int, budget: int, others: Sequence[Way]
+) -> Way | None:
+    """The whole batch, with its ops in order; None where that saves nothing.
+
+    Args:
+        prediction: The model as it is.
+        whole: The estimate of a whole batch as it is.
+        samples: The batch size.
+        budget: The bytes there are.
+        others: Ways that could be chosen. Where one is faster, nothing is probed for this one.
+    """
+    refusal = _refusal(prediction)
+    if refusal is not None:
+        return Way(_NAME, None, _TIME, False, ordered=True, reason=refusal)
+    ordered = Prediction(prediction.model, source=whole.source, order=samples, **prediction.asked)
+    try:
+        middle, as_it_is = ordered.traced_peak(samples), prediction.traced_peak(samples)
+        if middle > _WORTH * as_it_is:
+            return None
+        faster = any(way.fits and way.time_factor <= _TIME for way in others)
+        if whole.source == "probed" and not faster and middle <= _HOPE * budget:
+            middle, as_it_is = ordered.estimate(samples).peak_bytes, whole.peak_bytes
+    except LegroomError as error:
+        return Way(_NAME, None, _TIME, False, ordered=True,
+                   reason=f"could not be predicted: {error}")  # fmt: skip
+    if middle > _WORTH * as_it_is:
+        return None
+    peak = ordered.peak(samples)
+    return Way(_NAME, peak, _TIME, peak <= budget, ordered=True)
+
+
+def _refusal(prediction: Prediction) -> str | None:
+    from legroom.backends.tensorflow.probe.compiled import compiles
+
+    if compiles(prediction.model):
+        return "XLA orders what it compiles by itself"
+    if prediction.model.run_eagerly:
+        return "run_eagerly: ops run in the order of the code"
+    return None

@@ -1,0 +1,91 @@
+"""Ways in slices: what they need, and which size to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from legroom.planning.choose import largest_that_fits, slice_time
+from legroom.planning.ways import Way
+from legroom.prediction.estimate import Estimate
+from legroom.prediction.sources import Prediction
+
+__all__ = ["Slices"]
+
+# How far below what is predicted for ops that wait for each other a step was seen to stay. To be
+# refused a training that would have run is worse than to see one fail that was said to be unsure.
+_LUCK = 0.85
+
+
+class Slices:
+    """A batch in slices, as the guard runs them: with sums of their gradients.
+
+    Args:
+        prediction: The model as it is.
+        whole: The estimate of a whole batch as it is.
+        samples: The size of the batch.
+        exact: Whether slices make the same update.
+    """
+
+    def __init__(
+        self, prediction: Prediction, whole: Estimate, samples: int, *, exact: bool
+    ) -> None:
+        self._plain = prediction
+        self._sums = Prediction(
+            prediction.model, source="traced", slice_of=samples, **prediction.asked
+        )
+        self._samples = samples
+        self._exact = exact
+        self._weights = whole.breakdown["weights"]
+        self._input = whole.breakdown["input"] / samples
+
+    def peak(self, size: int) -> int:
+        """The peak of slices of a size, error bar included."""
+        return self._sums.peak(size) + self._beside(size)
+
+    def way(self, budget: int) -> Way:
+        """The largest slices that fit; one sample at a time where none do."""
+        size = self._largest(self.peak, budget)
+        if size == 0:
+            return Way("one sample at a time", self.peak(1), slice_time(self._samples, 1), False,
+                       self._exact, slice_size=1)  # fmt: skip
+        # The same number of slices, but all of about the same size.
+        return self._way(-(-self._samples // -(-self._samples // size)), self.peak)
+
+    def perhaps(self, budget: int) -> Way | None:
+        """Slices that fit if all goes well, though not by the error bar; None if none do."""
+        for peak in (self._middle, self._least, self._luckiest):
+            most = self._largest(peak, budget)
+            if most:
+                # Room for doubt; where there is more of it, slices grow.
+                return self._way(max(1, most // 2), peak, sure=False)
+        return None
+
+    def held_back(self) -> int:
+        """What a guarded step on a whole batch takes beside one of Keras's.
+
+        It applies no gradient before all of them are there.
+        """
+        added = self._sums.traced_peak(self._samples) - self._plain.traced_peak(self._samples)
+        # Part of the difference is chance in the allocator; gradients are as large as weights.
+        return max(0, min(added, self._weights))
+
+    def _middle(self, size: int) -> int:
+        return self._sums.middle_peak(size) + self._beside(size)
+
+    def _least(self, size: int) -> int:
+        return self._sums.least_pool(size) + self._beside(size)
+
+    def _luckiest(self, size: int) -> int:
+        return int(_LUCK * self._least(size))
+
+    def _beside(self, size: int) -> int:
+        """The rest of the batch; and what a probe saw of a step that a walk does not see."""
+        return self._plain.seen_by_probe(size) + int(self._input * (self._samples - size))
+
+    def _largest(self, peak: Callable[[int], int], budget: int) -> int:
+        return largest_that_fits(peak, budget, max(1, self._samples - 1))
+
+    def _way(self, size: int, peak: Callable[[int], int], *, sure: bool = True) -> Way:
+        count = -(-self._samples // size)
+        return Way(f"{count} slices of {size}", peak(size), slice_time(self._samples, size), True,
+                   self._exact, slice_size=size, sure=sure)  # fmt: skip
