@@ -84,7 +84,7 @@ def third_fails(monkeypatch, place, name, *, after=False):
 @pytest.mark.parametrize(
     ("place", "name", "after", "eager", "slice_size"),
     [
-        (whole.GraphStep, "_run", False, False, None),
+        (whole.TracedStep, "run", False, False, None),
         (Committer, "_begin", False, True, None),  # the gradients are there
         (SlicedStep, "_outputs", False, False, 8),  # all slices have run
         (SlicedStep, "_outputs", True, True, 8),

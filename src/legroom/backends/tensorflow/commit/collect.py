@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from tensorflow.python.eager import record
+from tensorflow.python.ops import resource_variable_ops
 
 from legroom.backends import patches
 from legroom.backends.keras.known_optimizers import builds_only_slots
@@ -37,7 +37,7 @@ from legroom.backends.tensorflow.step.write_log import unlogged
 from legroom.core.errors import UnlikeBefore
 
 __all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",
-           "watch_applies"]  # fmt: skip
+           "looking_on", "watch_applies"]  # fmt: skip
 
 
 OVERWRITTEN = (
@@ -107,35 +107,59 @@ class Applied:
 
 
 class Since:
-    """Which weights are looked at since the last `apply`: a step may go on with the new ones."""
+    """Whether a step goes on with what its last `apply` has written, or would have written."""
 
     def __init__(self) -> None:
-        self._watcher: Any = None
+        self._before: list[Any] | None = None
+        self._looked_at: list[Any] | None = None
         self._written: list[Any] = []
         self._rates: list[tuple[Any, Any]] = []
 
     def begin(self, call: Applied) -> None:
-        """An `apply` was caught."""
+        """An `apply` was caught, or carried out."""
         self.end()
         self._written += call.written()
         if call.rate is not None and tf.executing_eagerly():
             self._rates.append((call.rate, call.rate.numpy()))
-        self._watcher = record.VariableWatcher()
-        self._watcher.__enter__()
+        if not patches.has(_ACCESSES):
+            patches.put(_ACCESSES, resource_variable_ops, "variable_accessed", _noted)
+        self._looked_at = []
+        self._before, _accesses.noted = _accesses.noted, self._looked_at
 
     def end(self) -> bool:
         """The step is through; whether it went on with what was applied.
 
-        It has looked at a weight, or has set another learning rate, which is for the next step.
+        It has looked at a weight, a slot or the count of steps, or has set another learning rate,
+        which is for the next step.
         """
-        if self._watcher is None:
+        if self._looked_at is None:
             return False
-        watcher, self._watcher = self._watcher, None
-        watcher.__exit__(None, None, None)
+        looked_at, self._looked_at = self._looked_at, None
+        _accesses.noted = self._before
         if any(rate.numpy() != before for rate, before in self._rates):
             return True
-        handles = {id(variable.handle) for variable in self._written}
-        return any(id(seen.handle) in handles for seen in watcher.watched_variables())
+        written = {id(variable) for variable in self._written}
+        return any(id(variable) in written for variable in looked_at)
+
+
+class _Accesses(threading.local):
+    """The variables that this thread has looked at, where somebody wants to know."""
+
+    noted: list[Any] | None = None
+
+
+_accesses = _Accesses()
+_ACCESSES = f"{__name__}.accesses"
+
+
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def variable_accessed(variable: Any) -> None:
+        # Not TensorFlow's own watcher, which passes over all that is not trained: slots, counts.
+        if _accesses.noted is not None:
+            _accesses.noted.append(variable)
+        original(variable)
+
+    return variable_accessed
 
 
 class StepCut(BaseException):
@@ -148,6 +172,7 @@ class StepCut(BaseException):
 
 class _Collector(threading.local):
     on_apply: Callable[[Applied], None] | None = None
+    on_applied: Callable[[Applied], None] | None = None
     on_elsewhere: Callable[[], None] | None = None
     graph: Any = None
     builds_outside = False
@@ -195,6 +220,25 @@ def collecting(
         vars(_collector).update(before)
 
 
+@contextlib.contextmanager
+def looking_on(
+    on_applied: Callable[[Applied], None], *, on_function: Callable[[], None]
+) -> Iterator[None]:
+    """Be told of every `apply` of this thread once it is carried out, as it is.
+
+    Args:
+        on_applied: What was applied.
+        on_function: Called where a `tf.function` that writes is called, which is then run as it is.
+    """
+    _patch()
+    before, _collector.on_applied = _collector.on_applied, on_applied
+    try:
+        with functions_as_python(on_function):
+            yield
+    finally:
+        _collector.on_applied = before
+
+
 def _graph() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
@@ -233,10 +277,16 @@ def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any
             _collector.on_elsewhere()
             catch = None
         if catch is None:
+            tell = _collector.on_applied if taken_apart() else None
+            if tell is not None and method == "apply_gradients":
+                args, kwargs = _pairs_as_list(args, kwargs)
             for watcher in _watchers:
                 watcher(self)
             with functions_as_they_are():
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
+            if tell is not None and (call := _as_applied(self, method, args, kwargs)) is not None:
+                tell(call)
+            return result
         call = _as_applied(self, method, args, kwargs)
         if call is not None:
             if not self.built and type(self).apply.__module__.startswith("keras."):
@@ -250,6 +300,13 @@ def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any
         return self.iterations if method == "apply_gradients" else None
 
     return apply
+
+
+def _pairs_as_list(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Arguments of `apply_gradients` that can be read twice: most people hand over a `zip`."""
+    if args:
+        return (list(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "grads_and_vars": list(kwargs["grads_and_vars"])}
 
 
 def _unlogged(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,6 +28,8 @@ def signature(data: Any) -> tuple[Any, ...]:
 def _kind(leaf: Any) -> Any:
     if isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor, np.ndarray)):
         return type(leaf), leaf.dtype, tuple(leaf.shape)
+    if isinstance(leaf, tf.data.Iterator):
+        return leaf.element_spec  # another iterator of the kind is the same step
     return (type(leaf), leaf) if isinstance(leaf, (int, float, str, type(None))) else id(leaf)
 
 

@@ -114,11 +114,14 @@ class GuardedFunction:
 def _is_data(leaf: Any) -> bool:
     """Whether an argument is data, or a number that may go on counting.
 
-    Variables are no data: which one is given decides what is trained.
+    Variables are no data: which one is given decides what is trained. An iterator is, as it is for
+    TensorFlow: each epoch has a new one.
     """
+    if isinstance(leaf, (tf.Variable, keras.Variable)):
+        return False
     if isinstance(leaf, (np.ndarray, np.generic)) or is_number(leaf):
         return True
-    return bool(tf.is_tensor(leaf)) and not isinstance(leaf, (tf.Variable, keras.Variable))
+    return bool(tf.is_tensor(leaf)) or isinstance(leaf, tf.data.Iterator)
 
 
 class _Looking(threading.local):
