@@ -25,7 +25,7 @@ help:
 # More workers than cores: much of the time TensorFlow waits before it says that memory ran out.
 # What is short comes last, so that all workers have something to do until the end.
 test: lint browser
-	@$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 \
+	@$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --durations=25 \
 	    $(addprefix tests/,contract faults integration versions browser unit) $(ARGS)
 
 test-long: $(READY)

@@ -72,7 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", default="", help=f"some of: {' '.join(pairs)}")
     parser.add_argument("--tensorflow", default="tensorflow-cpu", help="TensorFlow's package")
-    parser.add_argument("--workers", default="3")
+    parser.add_argument("--workers", default="4")
     options, arguments = parser.parse_known_args()
     named = any(argument.startswith("tests/") for argument in arguments)
     chosen = options.pairs.split() or list(pairs)
