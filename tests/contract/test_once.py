@@ -134,3 +134,42 @@ def test_a_step_that_takes_an_iterator_is_traced_for_all_of_them():
     assert counts[0] == counts[-1], "each epoch's iterator was another step"
     for plain, other in zip(*weights, strict=True):
         np.testing.assert_allclose(other, plain, rtol=1e-5, atol=1e-7)
+
+
+@pytest.fixture
+def functions_run_eagerly():
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.usefixtures("functions_run_eagerly")
+@pytest.mark.parametrize("slice_size", [None, 4])
+def test_functions_that_are_run_eagerly_to_debug_them(slice_size):
+    options = {} if slice_size is None else {"slice_size": slice_size}
+    x = np.random.default_rng(0).normal(size=(48, 8)).astype("float32")
+    weights = []
+    for decorate in (lambda step: step, legroom.step(**options)):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((8,)), layers.Dense(4, "relu"), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        fit = model.fit if not weights else lambda *a, **o: legroom.fit(model, *a, **options, **o)  # noqa: B023
+        fit(x, x[:, :1], batch_size=16, verbose=0, shuffle=False)
+        optimizer = keras.optimizers.SGD(0.05)
+
+        @decorate
+        @tf.function
+        def step(x, y, model=model, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - y) ** 2)
+            variables = model.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+            return loss
+
+        for start in range(0, 48, 16):
+            part = tf.constant(x[start : start + 16])
+            step(part, part[:, :1])
+        assert int(optimizer.iterations) == int(model.optimizer.iterations) == 3
+        weights.append(model.get_weights())
+    for plain, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(other, plain, rtol=1e-4, atol=1e-6)

@@ -187,3 +187,25 @@ def test_an_eager_loop_that_runs_out_ends_with_the_line_to_add(tmp_path: Path) -
     assert done.code in (1, 3)
     assert "train_step(2**28)" in done.errors
     assert "@legroom.step" in done.errors
+
+
+def test_processes_that_load_data_end_with_the_training(tmp_path: Path) -> None:
+    """Keras ends them by SIGTERM and waits: they must not take it for a wish to stop training."""
+    script = write(
+        tmp_path,
+        """
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return x, y
+
+        data = Batches(workers=2, use_multiprocessing=True, max_queue_size=4)
+        model.fit(data, epochs=2, verbose=0)
+        print("trained", int(model.optimizer.iterations))
+        """,
+    )
+    done = legroom(tmp_path / "guarded", "run", script).wait(90)
+    assert done.code == 0, done.errors[-2000:]
+    assert done.output == "trained 8\n"

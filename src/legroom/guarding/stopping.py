@@ -2,6 +2,9 @@
 
 SIGTERM is how a machine says that it will be taken away; SIGINT is Ctrl-C. Both are noted, and
 answered between two batches. A second SIGINT is answered at once, as Python does it.
+
+A process that is forked meanwhile, to load data, is no training: it dies by signals as it would
+without legroom. Keras ends its workers by SIGTERM, and waits until they are gone.
 """
 
 from __future__ import annotations
@@ -14,6 +17,13 @@ import types
 from collections.abc import Iterator
 
 __all__ = ["Stopping"]
+
+# What Python does by itself.
+_DEFAULTS: dict[signal.Signals, signal._HANDLER] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+_listening: list[Stopping] = []
 
 
 class Stopping:
@@ -36,19 +46,15 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's
             return
-        before: dict[signal.Signals, object] = {}
-        for number, default in (
-            (signal.SIGTERM, signal.SIG_DFL),
-            (signal.SIGINT, signal.default_int_handler),
-        ):
+        for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
-                before[number] = signal.signal(number, self._note)
+                signal.signal(number, self._note)
+        _listening.append(self)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                if signal.getsignal(number) == self._note:
-                    signal.signal(number, handler)  # type: ignore[arg-type]
+            _listening.remove(self)
+            self._leave()
             asked, self.asked = self.asked, None
             if asked is not None:
                 self._answer(asked)
@@ -62,6 +68,11 @@ class Stopping:
         asked, self.asked = self.asked, None
         if asked is not None:
             self._answer(asked)
+
+    def _leave(self) -> None:
+        for number, default in _DEFAULTS.items():
+            if signal.getsignal(number) == self._note:
+                signal.signal(number, default)
 
     def _note(self, number: int, frame: types.FrameType | None) -> None:
         asked = signal.Signals(number)
@@ -77,3 +88,11 @@ class Stopping:
             raise KeyboardInterrupt
         signal.signal(asked, signal.SIG_DFL)
         os.kill(os.getpid(), asked)
+
+
+def _leave_in_child() -> None:
+    while _listening:
+        _listening.pop()._leave()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)

@@ -106,7 +106,7 @@ class GuardedFunction:
             return as_python(function, args, kwargs) if traced else function(*args, **kwargs)
 
         origin = function.python_function if traced else function
-        if not traced:
+        if not traced or tf.config.functions_run_eagerly():
             return Traits(call, eager=True, origin=origin, objects=list(fixed.values()))
         return Traits(call, jit_compile=function._jit_compile, origin=origin)
 
@@ -151,6 +151,8 @@ def _calling(guard: Guard, original: Callable[..., Any]) -> Callable[..., Any]:
                 return original(self, *args, **kwargs)
             if taken_apart() or current_log() is not None:
                 return original(self, *args, **kwargs)  # a part of another step
+            if tf.config.functions_run_eagerly():
+                return original(self, *args, **kwargs)  # someone debugs: tracing runs it once more
             step = _steps[self] = (
                 GuardedFunction(self, guard) if _trains(self, args, kwargs) else None
             )

@@ -219,10 +219,11 @@ class _Function:
         usable = spec if spec is not None and _plain(spec) else None
         model = self._model
         call = getattr(model, f"{self._kind}_step")
+        eager = model.run_eagerly or tf.config.functions_run_eagerly()
         traits = Traits(
-            call if model.run_eagerly else as_first_traced(model, call),
+            call if eager else as_first_traced(model, call),
             strategy=model.distribute_strategy,
-            eager=model.run_eagerly,
+            eager=eager,
             jit_compile=model.jit_compile,
             trains=self._kind == "train",
             spec=usable,
