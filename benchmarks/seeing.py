@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from legroom.core.events import Event
+from legroom.core.events import Event, MemorySampled, Predicted
 from legroom.report.page import make_page, read_for_page
 from legroom.report.reading import KeptRun
 from legroom.report.run import RunReport
@@ -29,10 +29,11 @@ from legroom.report.run import RunReport
 SECONDS = 20
 SCRIPT = f"""
 import time
-from legroom.core.events import emit
+from legroom.core.events import MemorySampled, Progress, emit
+emit(Progress(budget_bytes=100_000_000))
 for k in range({2 * SECONDS + 16}):
-    emit("memory", device_bytes=50_000_000 + k % 10 * 1_000_000, host_bytes=200_000_000,
-         peak_bytes=60_000_000, steps=k, samples=64 * k, budget_bytes=100_000_000)
+    emit(MemorySampled(device_bytes=50_000_000 + k % 10 * 1_000_000, host_bytes=200_000_000,
+                       peak_bytes=60_000_000, steps=k, samples=64 * k))
     for _ in range(5):
         print(f"\\rstep {{k}}", end="", flush=True)
         time.sleep(0.1)
@@ -91,10 +92,9 @@ def page(samples: int = 1_000_000, layers: int = 2000, ops: int = 20_000) -> dic
         "parts": [[size, 0, 0, 0, 0, 0, 0] for _, size in line],
         "layers": [[f"layer_{k}", 10**7 + k] for k in range(layers)],
     }  # fmt: skip
-    told = [Event("predicted", at=0, data={"estimate": estimate, "plan": None})]
+    told: list[Event] = [Predicted(at=0, estimate=estimate)]
     told += [
-        Event("memory", at=k, data={"device_bytes": k % 1000, "host_bytes": k, "steps": k})
-        for k in range(samples)
+        MemorySampled(at=k, device_bytes=k % 1000, host_bytes=k, steps=k) for k in range(samples)
     ]
     report = RunReport.from_events(told)
     began = time.perf_counter()

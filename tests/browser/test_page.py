@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from legroom.cli.report import write_page
-from legroom.core.events import Event
+from legroom.core.events import DidNotFit, Event, MemorySampled
 from legroom.report.page import make_page, read_for_page
 from legroom.report.reading import KeptRun, read_run
 from legroom.report.run import RunReport
@@ -42,14 +42,15 @@ def plan(made: dict[str, Any]) -> dict[str, Any]:
 
 def events(samples: int = 50, layers: int = 3, ops: int = 40, at: float = 1e9) -> list[Event]:
     def event(name: str, after: float, text: str = "", /, **data: Any) -> Event:
-        return Event(name, text, at + after, data)
+        made = {"kind": "Event", "version": 1, "name": name, "text": text, "at": at + after}
+        return Event.from_dict({**made, "data": data})
 
     finding = {"kind": "Finding", "version": 1, "id": "LR109", "title": EVIL, "text": EVIL,
                "place": EVIL, "bytes": 123_456, "per": "iteration", "fix": EVIL}  # fmt: skip
     # Few different ones: a million of their own would take longer than all that is tested.
     seen = [{"device_bytes": 10_000_000 + k, "host_bytes": 60_000_000 + 3 * k, "steps": k,
              "peak_bytes": 25_000_000} for k in range(7)]  # fmt: skip
-    memory = [Event("memory", "", at + 2 + k, seen[k % 7]) for k in range(samples)]
+    memory = [MemorySampled("", at + 2 + k, **seen[k % 7]) for k in range(samples)]
     if samples > 20:  # one moment that stands out
         memory[samples // 3] = event(
             "memory", 2 + samples // 3, device_bytes=24_680_000, host_bytes=61_000_000,
@@ -186,7 +187,7 @@ def test_nothing_sticks_out(
 
 def test_why_it_does_not_fit_is_told(tmp_path: Path, open_page: Callable[..., Any]) -> None:
     words = f"It does not fit.\n  1.00 GB  {EVIL}\nWhat to change:\n  - {EVIL}"
-    told = [*events(), Event("cannot_fit", at=2e9, data={"data_text": words})]
+    told = [*events(), DidNotFit(at=2e9, data_text=words)]
     shown = open_page(write(tmp_path, kept(tmp_path, told)))
     assert shown.page.inner_text(".misfit") == words
     assert "ended because it does not fit" in shown.page.inner_text(".badge")

@@ -14,7 +14,7 @@ import legroom
 from legroom.backends.keras.own_draws import own_draws
 from legroom.backends.tensorflow.device import oom
 from legroom.core.errors import OutOfMemory
-from legroom.core.events import Event, emit, listening
+from legroom.core.events import Event, Note, emit, listening
 
 from .comparing import VALUES, X, assert_same, compare_loops, state_of
 
@@ -200,7 +200,7 @@ def test_trainings_in_two_threads_have_reports_of_their_own():
     def train(name):
         with listening(heard[name].append, own=True):
             together.wait()
-            emit("note", name)
+            emit(Note(name))
             together.wait()
 
     with listening(heard["all"].append):

@@ -17,9 +17,9 @@ from .conftest import Place
 
 SCRIPT = """
     import time
-    from legroom.core.events import emit
+    from legroom.core.events import MemorySampled, emit
 
-    emit("memory", device_bytes=12345, host_bytes=678, peak_bytes=23456, steps=3, samples=96)
+    emit(MemorySampled(device_bytes=12345, host_bytes=678, peak_bytes=23456, steps=3, samples=96))
     print("ready", flush=True)
     time.sleep(60)
 """

@@ -163,11 +163,11 @@ def test_neither_parent_nor_child_loads_a_framework(place: Place) -> None:
 
 # What a guard would emit, so that the way to the table and the JSON can be seen without TensorFlow.
 TRAINS = """
-    from legroom.core.events import emit
-    emit("training_started", batch_size=256, budget_bytes=10**9)
-    emit("oom", "out of memory at dense: batch 256 now runs as 2 slices of 128", seconds=2.0)
-    emit("plan", batch_size=256, slice_size=128, slices=2, reason="oom")
-    emit("progress", samples_seen=512, samples_lost=0, peak_bytes=9 * 10**8, batch_size=256)
+    from legroom.core.events import Planned, Progress, RanOut, TrainingStarted, emit
+    emit(TrainingStarted(method="fit"))
+    emit(RanOut("out of memory at dense: batch 256 now runs as 2 slices of 128", seconds=2.0))
+    emit(Planned(batch_size=256, slice_size=128, slices=2, reason="oom", budget_bytes=10**9))
+    emit(Progress(samples_seen=512, peak_bytes=9 * 10**8, batch_size=256))
 """
 
 
@@ -197,10 +197,10 @@ def test_training_that_goes_on_in_a_thread_is_reported(place: Place) -> None:
     place.write(
         """
         import threading, time
-        from legroom.core.events import emit
+        from legroom.core.events import Progress, emit
         def train():
             time.sleep(0.3)
-            emit("training_started", batch_size=4)
+            emit(Progress(batch_size=4))
         threading.Thread(target=train).start()
         """
     )

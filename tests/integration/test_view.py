@@ -20,15 +20,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a Linux t
 # events of trainings are told by hand, and the guard is not needed to tell them.
 SCRIPT = """
     import sys, time
-    from legroom.core.events import emit
+    from legroom.core.events import MemorySampled, Planned, TrainingStarted, emit
 
-    emit("training_started", method="fit")
-    emit("plan", "batch 64 starts as 4 slices of 16", subject="batch", batch_size=64,
-         slice_size=16, slices=4, budget_bytes=100_000_000)
+    emit(TrainingStarted(method="fit"))
+    emit(Planned("batch 64 starts as 4 slices of 16", batch_size=64, slice_size=16, slices=4,
+                 budget_bytes=100_000_000))
     print("from the script")
     for k in range(int(sys.argv[1])):
-        emit("memory", device_bytes=50_000_000 + 1_000_000 * (k % 10), host_bytes=200_000_000,
-             peak_bytes=60_000_000, steps=k, samples=64 * k)
+        emit(MemorySampled(device_bytes=50_000_000 + 1_000_000 * (k % 10), host_bytes=200_000_000,
+                           peak_bytes=60_000_000, steps=k, samples=64 * k))
         print(f"\\rstep {k} ", end="", flush=True)
         time.sleep(0.1)
     print("\\rall steps ")

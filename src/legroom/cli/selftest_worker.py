@@ -92,7 +92,7 @@ def _check_survive(limit: int) -> dict[str, Any]:
 
     import legroom
     from legroom.backends.base import current
-    from legroom.core.events import Event, listening
+    from legroom.core.events import Event, RanOut, listening
 
     class Takes(keras.callbacks.Callback):  # type: ignore[misc]
         """Measures a steady step; then leaves less and less to such steps, until one runs out.
@@ -122,7 +122,7 @@ def _check_survive(limit: int) -> dict[str, Any]:
             self.held = None
 
         def hear(self, event: Event) -> None:
-            self.ran_out = self.ran_out or event.name == "oom"
+            self.ran_out = self.ran_out or isinstance(event, RanOut)
 
     steps = _WARM_UP + len(_LEFT)
     quiet, disturbed, taker = _model(limit), _model(limit), Takes()

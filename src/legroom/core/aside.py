@@ -6,7 +6,7 @@ left out with one sentence.
 
 from __future__ import annotations
 
-from legroom.core.events import emit
+from legroom.core.events import Note, emit
 
 __all__ = ["in_a_line", "say_left_out"]
 
@@ -22,7 +22,7 @@ def say_left_out(what: str, why: str) -> None:
     """
     if what not in _said:
         _said.add(what)
-        emit("note", f"{what}: {why}", left_out=True)
+        emit(Note(f"{what}: {why}", left_out=True))
 
 
 def in_a_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ record's ``__rich__``, ``_repr_html_`` and ``_repr_mimebundle_`` ask it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -16,7 +17,15 @@ import typing
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["Record", "Shown", "register_renderer"]
+__all__ = [
+    "Record",
+    "Shown",
+    "check_kind",
+    "plain",
+    "plain_fields",
+    "read_fields",
+    "register_renderer",
+]
 
 R = TypeVar("R", bound="Record")
 
@@ -87,11 +96,7 @@ class Record(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON types, with its kind and version in front."""
-        return {
-            "kind": type(self).__name__,
-            "version": self.VERSION,
-            **{field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)},
-        }
+        return {"kind": type(self).__name__, "version": self.VERSION, **plain_fields(self)}
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The record as one JSON document."""
@@ -104,23 +109,8 @@ class Record(Shown):
         Raises:
             ValueError: If it is another kind or version of record, or fields are missing.
         """
-        kind, version = data.get("kind"), data.get("version")
-        if kind != cls.__name__ or version != cls.VERSION:
-            raise ValueError(
-                f"Expected a {cls.__name__} of version {cls.VERSION}. "
-                f"Received: kind={kind!r}, version={version!r}"
-            )
-        hints = typing.get_type_hints(cls)
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            if field.name in data:
-                values[field.name] = _typed(data[field.name], hints[field.name])
-            elif (
-                field.default is dataclasses.MISSING
-                and field.default_factory is dataclasses.MISSING
-            ):
-                raise ValueError(f"A {cls.__name__} without its field {field.name!r}.")
-        return cls(**values)
+        check_kind(data, cls.__name__, cls.VERSION)
+        return cls(**read_fields(cls, data))
 
     @classmethod
     def from_json(cls: type[R], text: str) -> R:
@@ -131,16 +121,58 @@ class Record(Shown):
         return cls.from_dict(data)
 
 
-def _plain(value: Any) -> Any:
+def check_kind(data: dict[str, Any], kind: str, version: int) -> None:
+    """Refuse another kind or version of record.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    if (data.get("kind"), data.get("version")) != (kind, version):
+        raise ValueError(
+            f"Expected a {kind} of version {version}. "
+            f"Received: kind={data.get('kind')!r}, version={data.get('version')!r}"
+        )
+
+
+def plain_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain JSON types."""
+    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def read_fields(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass, from what :func:`plain_fields` made of them.
+
+    Raises:
+        ValueError: If one is missing that has no default.
+    """
+    hints = _hints(kind)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in data:
+            values[field.name] = _typed(data[field.name], hints[field.name])
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"A {kind.__name__} without its field {field.name!r}.")
+    return values
+
+
+def plain(value: Any) -> Any:
+    """A value as plain JSON types."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN and no infinity
+    if dataclasses.is_dataclass(value):
+        return plain_fields(value)
     return value
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _typed(value: Any, hint: Any) -> Any:
@@ -154,6 +186,9 @@ def _typed(value: Any, hint: Any) -> Any:
         return tuple(_typed(item, args[0]) for item in value)
     if origin is list:
         return [_typed(item, args[0]) for item in value]
-    if isinstance(hint, type) and issubclass(hint, Record):
-        return hint.from_dict(value)
+    if origin is None and isinstance(hint, type):
+        if issubclass(hint, Record):
+            return hint.from_dict(value)
+        if dataclasses.is_dataclass(hint):
+            return hint(**read_fields(hint, value))
     return value

@@ -1,16 +1,14 @@
-"""Stages of an input pipeline, as plain records: what each hands on, and what it holds."""
+"""Stages of an input pipeline: what each hands on, and what it holds."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from legroom.core.records import Record
-
 __all__ = ["Stage"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage(Record):
+class Stage:
     """One stage of an input pipeline.
 
     Attributes:

@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from legroom.core.errors import LegroomError, OutOfMemory
-from legroom.core.events import emit, has_listener, listening
+from legroom.core.events import (
+    IsolatedFinished,
+    IsolatedProgress,
+    emit,
+    has_listener,
+    listening,
+)
 from legroom.core.units import format_bytes, format_seconds
 
 __all__ = ["isolated"]
@@ -130,14 +136,13 @@ def _run(name: str, payload: bytes) -> tuple[str, Any]:
         raise _death(name, code, peak)
     outcome, result, peak = pickle.loads(answer)
     took = time.monotonic() - began
-    emit(
-        "isolated",
+    text = (
         ""
         if took < _WORTH_SAYING
         else f"{name} took {format_seconds(took)} in a process of its own, with at most "
-        f"{format_bytes(peak)}; all of that is free again.",
-        function=name, seconds=took, peak_bytes=peak,
-    )  # fmt: skip
+        f"{format_bytes(peak)}; all of that is free again."
+    )
+    emit(IsolatedFinished(text, function=name, seconds=took, peak_bytes=peak))
     if outcome == "unsendable":
         raise LegroomError(
             f"What {name} returned can't be brought back from its process: {result}. Return "
@@ -175,12 +180,11 @@ def _receive(
             passed = time.monotonic() - began
             if passed > tell_at[0]:
                 tell_at = tell_at[1:] or [tell_at[0] + 60]
-                emit(
-                    "isolated_progress",
+                text = (
                     f"{name} runs in process {child.pid}: {format_seconds(passed)}, "
-                    f"{format_bytes(peak)} so far.",
-                    function=name, seconds=passed, peak_bytes=peak,
-                )  # fmt: skip
+                    f"{format_bytes(peak)} so far."
+                )
+                emit(IsolatedProgress(text, function=name, seconds=passed, peak_bytes=peak))
 
 
 def _death(name: str, code: int, peak: int) -> LegroomError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.core.errors import UnsupportedModel
-from legroom.core.events import emit
+from legroom.core.events import Note, emit
 from legroom.doctor.changes import CHANGES, PRUNED_SHARE
 
 __all__ = ["slim"]
@@ -48,19 +48,20 @@ def slim(model: Any, *, change: str) -> Any:
         made, changed = slimming.int8_model(model)
         if not changed:
             raise ValueError(f"{model.name!r} has no layer that can hold int8: no Dense, Embedding")
-        emit("note", f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it.")
+        told = f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it."
+        emit(Note(told))
         return made
     if change == _PRUNED:
         from legroom.backends.tensorflow.models.after_training import pruned_model
 
-        emit("note", "slim: half of each matrix's weights are zero. Compare the accuracy.")
+        emit(Note("slim: half of each matrix's weights are zero. Compare the accuracy."))
         return pruned_model(model, PRUNED_SHARE)
     done = slimming.changed_model(model, CHANGES[change].make, _optimizer(change))
     if done is None:
         raise ValueError(f"{model.name!r} has nothing that {change!r} would change.")
     made, fresh = done
     anew = f" New weights in {', '.join(fresh)}." if fresh else ""
-    emit("note", f"slim: {CHANGES[change].text}{anew} Train it, and compare the accuracy.")
+    emit(Note(f"slim: {CHANGES[change].text}{anew} Train it, and compare the accuracy."))
     return made
 
 

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from legroom.core.events import emit
+from legroom.core.events import Found, Note, emit
 from legroom.core.findings import Finding
 from legroom.doctor.examiner import UNEXPLAINED, Examiner
 from legroom.doctor.loops import Loop, LoopTracer, is_users_file
@@ -151,7 +151,7 @@ class Watcher:
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                emit("note", f"legroom.watch stopped by itself: {type(error).__name__}: {error}")
+                emit(Note(f"legroom.watch stopped by itself: {type(error).__name__}: {error}"))
 
     def _round(self, loop: Loop) -> None:
         self.tick(loop, loop.place, "iteration", loop.iteration)
@@ -262,7 +262,7 @@ class Watcher:
             key = (cause.id, str(cause.data.get("holder") or cause.place))
             before = self._found.get(key)
             if before is None:
-                emit("finding", "", finding=cause.to_dict())
+                emit(Found(finding=cause))
             elif before.data.get("made_at") and not cause.data.get("made_at"):
                 # Lines are noted only for a few iterations.
                 cause = dataclasses.replace(before, bytes=cause.bytes)

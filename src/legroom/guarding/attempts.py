@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legroom.core.events import emit
+from legroom.core.events import Attempted, AttemptPassed, emit
 from legroom.snapshots.run import current_run
 
 __all__ = ["Attempts"]
@@ -47,30 +47,30 @@ class Attempts:
         key = samples, slice_size
         if key in self._passed:
             return self._step.run(data, slice_size)
+        size = slice_size or samples
         facts: dict[str, Any] = {
             "training": self._training,
             "subject": self._subject,
             "batch_size": samples,
-            "slice_size": slice_size or samples,
+            "slice_size": size,
         }
-        emit("attempt", **facts, **self._memory(slice_size or samples))
+        emit(Attempted(**facts, need_bytes=self._need(size), free_bytes=self._free()))
         outputs = self._step.run(data, slice_size)
         self._passed.add(key)
-        emit("attempt_passed", **facts)
+        emit(AttemptPassed(**facts))
         return outputs
 
-    def _memory(self, size: int | None) -> dict[str, Any]:
-        """What the step should need, and what is free, where that is known."""
-        known: dict[str, Any] = {}
+    def _need(self, size: int | None) -> int | None:
+        """What the step should need, where that is known."""
+        needs = None if self.guarded is None else self.guarded.needs
+        return None if needs is None or size is None else int(needs(size))
+
+    def _free(self) -> int:
+        """What is free for it."""
         pool = self._step.pool
         limit, in_use = pool.limit_bytes(), pool.in_use_bytes()
         if limit is not None:
-            known["free_bytes"] = max(0, limit - (in_use or 0))
-        else:
-            from legroom.machine.memory import host_available
+            return max(0, limit - (in_use or 0))
+        from legroom.machine.memory import host_available
 
-            known["free_bytes"] = host_available()
-        needs = None if self.guarded is None else self.guarded.needs
-        if needs is not None and size is not None:
-            known["need_bytes"] = int(needs(size))
-        return known
+        return host_available()

@@ -6,12 +6,11 @@ Made only where a report is wanted, because it costs a second or two before the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.events import emit
+from legroom.core.events import InputRead, NotPredicted, Predicted, emit
 
 __all__ = ["Foresight", "foresight"]
 
@@ -32,7 +31,7 @@ class Foresight:
             try:
                 _tell_plan(model, data, samples, budget)
             except Exception as error:
-                emit("unpredicted", reason=f"{type(error).__name__}: {error}")
+                emit(NotPredicted(reason=f"{type(error).__name__}: {error}"))
 
         return tell
 
@@ -53,9 +52,9 @@ def _tell_plan(model: Any, data: Any, samples: int, budget: int | None) -> None:
         made = plan(model, samples, memory=budget, data=data, source="traced")
     except CannotFit:
         alone = estimate(model, samples, data=data, source="traced")
-        emit("predicted", estimate=alone.to_dict(), plan=None)
+        emit(Predicted(estimate=alone.to_dict()))
         return
-    emit("predicted", estimate=None, plan=made.to_dict())
+    emit(Predicted(plan=made.to_dict()))
 
 
 def _tell_stages(data: Any) -> None:
@@ -66,8 +65,7 @@ def _tell_stages(data: Any) -> None:
         stages = given.read_sequence(data)
     else:
         return
-    # Not to_dict(): a stage has a kind of its own.
-    emit("input", stages=[dataclasses.asdict(stage) for stage in stages])
+    emit(InputRead(stages=tuple(stages)))
 
 
 foresight = Foresight()

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from legroom.core.events import emit
+from legroom.core.events import Note, emit
 
 __all__ = ["kept_in"]
 
@@ -30,11 +30,11 @@ def kept_in(path: str | os.PathLike[str] | None) -> Iterator[None]:
         folder.open()
     except OSError as error:
         with terminal():
-            emit(
-                "note",
+            text = (
                 f"{folder.path} can't be written ({error.strerror or error}): the training runs "
-                "all the same, but can't be resumed if the process is killed",
+                "all the same, but can't be resumed if the process is killed"
             )
+            emit(Note(text))
         yield
         return
     try:

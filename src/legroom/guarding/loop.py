@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.core.errors import CannotFit, OutOfMemory
-from legroom.core.events import emit
+from legroom.core.events import Progress, RanOut, emit
 from legroom.guarding import wording
 from legroom.guarding.backend_step import BackendStep
 from legroom.guarding.options import GuardOptions, Start
@@ -138,14 +138,15 @@ class GuardedStep:
         if self._unreported or self._peak:
             peak = self._step.pool.peak_bytes()
             self._peak = max(self._peak, peak or 0)
+            training = self._tell.subject == "batch"
             emit(
-                "progress",
-                samples_seen=self._unreported if self._tell.subject == "batch" else 0,
-                samples_lost=0,
-                peak_bytes=self._peak or None,
-                predicted_bytes=self._predicted,
-                batch_size=(self._largest or None) if self._tell.subject == "batch" else None,
-                budget_bytes=self._tell.budget_bytes,
+                Progress(
+                    samples_seen=self._unreported if training else 0,
+                    peak_bytes=self._peak or None,
+                    predicted_bytes=self._predicted,
+                    batch_size=(self._largest or None) if training else None,
+                    budget_bytes=self._tell.budget_bytes,
+                )
             )
         self._unreported = 0
         self._reported_at = time.monotonic()
@@ -403,50 +404,54 @@ class GuardedStep:
         else:
             self._search.failed(size, free)
         in_use = self._step.pool.in_use_bytes()
-        event = {
-            "place": place,
-            "needed_bytes": needed,
-            "batch_size": samples,
-            "slice_size": size,
-            "seconds": seconds,
-        }
+
+        def tell(text: str, *, broken: bool = False) -> None:
+            emit(
+                RanOut(
+                    text,
+                    place=place,
+                    needed_bytes=needed,
+                    batch_size=samples,
+                    slice_size=size,
+                    seconds=seconds,
+                    broken=broken,
+                )
+            )
+
         if self._options.slice_size is not None:
-            emit("oom", wording.ran_out(place, needed), **event)
+            tell(wording.ran_out(place, needed))
             raise self._does_not_fit(data, size, in_use)
         lean_left = samples not in self._too_much_lean and self._step.lean_saves > _WORTH_LEAN * (
             self._tell.budget_bytes or 0
         )
         smallest = size <= 1 or self._search.exhausted(free)
         if (size >= samples and self._lean_pays(samples)) or (smallest and lean_left):
-            text = wording.repeated_lean(self._tell.subject, place, needed, samples)
-            emit("oom", text, **event)
+            tell(wording.repeated_lean(self._tell.subject, place, needed, samples))
             self._go_lean(samples, "")
             return
         if smallest:
-            emit("oom", wording.ran_out(place, needed), **event)
+            tell(wording.ran_out(place, needed))
             raise self._does_not_fit(data, 1, in_use)
         if self._step.broken_by_oom:
-            emit("oom", wording.ran_out(place, needed), broken=True, **event)
+            tell(wording.ran_out(place, needed), broken=True)
             raise OutOfMemory(wording.broken(size))
         rules = self._step.rules(data)
         if rules.refusal is not None or (self._options.exact and not rules.exact):
             if self._recompute(data, samples, None):
-                text = wording.repeated_leaner(self._tell.subject, place, needed, samples)
-                emit("oom", text, **event)
+                tell(wording.repeated_leaner(self._tell.subject, place, needed, samples))
                 return
             if lean_left:
-                text = wording.repeated_lean(self._tell.subject, place, needed, samples)
-                emit("oom", text, **event)
+                tell(wording.repeated_lean(self._tell.subject, place, needed, samples))
                 self._go_lean(samples, "")
                 return
-            emit("oom", wording.ran_out(place, needed), **event)
+            tell(wording.ran_out(place, needed))
             reason = rules.refusal or wording.unlike_whole(rules.coupled, rules.redrawn)
             raise self._tell.cannot_slice(
                 samples, reason, place, needed, exact=rules.refusal is None
             )
         chosen = self._search.propose(samples, self._free(in_use))
         self._current[samples] = chosen
-        emit("oom", wording.repeated(self._tell.subject, place, needed, samples, chosen), **event)
+        tell(wording.repeated(self._tell.subject, place, needed, samples, chosen))
         self._tell.plan(samples, chosen, "oom")
 
     def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:

@@ -15,7 +15,7 @@ import keras
 
 from legroom.backends.base import current
 from legroom.core.errors import SnapshotError
-from legroom.core.events import emit
+from legroom.core.events import Note, Resumed, emit
 from legroom.guarding import wording
 from legroom.guarding.stopping import Stopping
 from legroom.snapshots import attributes
@@ -85,7 +85,7 @@ class KeptLoop:
                 asked = stopping.asked
                 self._write(done, at_once=asked is not None)
                 if asked is not None:
-                    emit("note", wording.stopped(self._number + 1, done), signal=int(asked))
+                    emit(Note(wording.stopped(self._number + 1, done), signal=int(asked)))
                     stopping.answer()
 
     def _from(self, done: int) -> Iterator[Any]:
@@ -157,11 +157,8 @@ class KeptLoop:
         set_randomness(kept.values["randomness"], kept.arrays)
         self._run.restored = kept.values["training"] if kept.values["done"] is None else None
         if kept.values["done"] is not None:
-            emit(
-                "resumed",
-                wording.resumed_loop(self._number + 1, kept.values["done"], kept.values["at"]),
-                training=self._number, step=kept.values["done"], finished=False,
-            )  # fmt: skip
+            text = wording.resumed_loop(self._number + 1, kept.values["done"], kept.values["at"])
+            emit(Resumed(text, training=self._number, step=kept.values["done"]))
 
 
 def _variables(part: Any) -> list[tuple[str, Any]] | None:

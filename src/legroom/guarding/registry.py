@@ -10,7 +10,7 @@ from typing import Any
 
 from legroom.backends.base import current
 from legroom.core.aside import in_a_line, say_left_out
-from legroom.core.events import emit
+from legroom.core.events import Note, emit
 from legroom.guarding import wording
 from legroom.guarding.attempts import Attempts
 from legroom.guarding.foresight import foresight
@@ -111,7 +111,7 @@ def supervised(step: Any, options: GuardOptions, subject: str = "batch") -> Guar
         return GuardedStep(step, options, subject)
     if run.training is None and subject == _SUBJECTS["train"] and not run.said_from_top:
         run.said_from_top = True
-        emit("note", wording.starts_from_top())
+        emit(Note(wording.starts_from_top()))
     attempts = Attempts(step, subject)
     guarded = attempts.guarded = GuardedStep(attempts, options, subject)
     guarded.begin_call(run.training)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from legroom.backends.base import current
-from legroom.core.events import Event
+from legroom.core.events import Event, TrainingFinished, TrainingStarted
 from legroom.machine.memory import host_available
 from legroom.machine.process import ResidentMemory, return_freed_pages
 
@@ -29,15 +29,14 @@ class BetweenTrainings:
 
     def __call__(self, event: Event) -> None:
         """Act where a `fit` begins or ends."""
-        if event.data.get("method") != "fit":
-            return
-        if event.name == "training_finished":
-            current().growth.unpin()
-        elif event.name == "training_started" and self._has_grown():
-            current().growth.forget_kernels()
-            gc.collect()
-            return_freed_pages()
-            self._base = self._resident()
+        match event:
+            case TrainingFinished(method="fit"):
+                current().growth.unpin()
+            case TrainingStarted(method="fit") if self._has_grown():
+                current().growth.forget_kernels()
+                gc.collect()
+                return_freed_pages()
+                self._base = self._resident()
 
     def _has_grown(self) -> bool:
         return self._resident() - self._base > min(_GROWN * self._base, host_available() / 10)

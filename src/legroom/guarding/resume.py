@@ -22,7 +22,7 @@ from legroom.backends.base import current
 from legroom.backends.places import Batches, Epochs, Position
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.errors import SnapshotError
-from legroom.core.events import emit
+from legroom.core.events import EpochStarted, Note, Resumed, emit
 from legroom.guarding import wording
 from legroom.guarding.kept_sequence import KeptSequence
 from legroom.guarding.sampling import sampler
@@ -178,8 +178,9 @@ class KeptFit:
             pass
         if self._kept is not None:  # it had no batch at all to be left before
             self._restore(kept, [])
-        emit("resumed", wording.replayed(self._training + 1), training=self._training,
-             finished=True, file=self._run.folder.result(self._training).name)  # fmt: skip
+        file = self._run.folder.result(self._training).name
+        text = wording.replayed(self._training + 1)
+        emit(Resumed(text, training=self._training, finished=True, file=file))
         return self._model.history
 
     def _stand_in(self, arguments: dict[str, Any]) -> None:
@@ -265,7 +266,7 @@ class KeptFit:
                 self._stopping.answer()
                 return
         if asked is not None:
-            emit("note", wording.stopped(self._epoch + 1, step), signal=int(asked))
+            emit(Note(wording.stopped(self._epoch + 1, step), signal=int(asked)))
             self._stopping.answer()
 
     def first_batch(self, step: Any, run: Callable[[Any], Any], batches: Batches) -> None:
@@ -289,19 +290,23 @@ class KeptFit:
             self._set_own_randomness(kept, data_randomness, (drawn, after))
         self._kept = None
         if digest != kept.values["digest"]:
-            emit("note", wording.other_data())
+            emit(Note(wording.other_data()))
         drawing = sorted(
             {op for graph in self._graphs() for op in self._backend.state.random_ops_in(graph)}
         )
         if drawing:
-            emit("note", wording.draws_anew(drawing))
+            emit(Note(wording.draws_anew(drawing)))
+        step_done = kept.values["position"]["step"]
         emit(
-            "resumed",
-            wording.resumed(self._training + 1, self._epoch + 1, kept.values["position"]["step"],
-                            kept.values["at"]),
-            training=self._training, epoch=self._epoch, step=kept.values["position"]["step"],
-            finished=False, seconds=time.monotonic() - began, file=kept.values["file"],
-        )  # fmt: skip
+            Resumed(
+                wording.resumed(self._training + 1, self._epoch + 1, step_done, kept.values["at"]),
+                training=self._training,
+                epoch=self._epoch,
+                step=step_done,
+                file=kept.values["file"],
+                seconds=time.monotonic() - began,
+            )
+        )
 
     # Taking and putting back.
 
@@ -464,8 +469,14 @@ class _Hook(keras.callbacks.Callback):
         """An epoch begins."""
         self._fit.epoch_begins(epoch)
         known = self.params or {}
-        emit("epoch", epoch=epoch, epochs=known.get("epochs"), steps=known.get("steps"),
-             steps_done=sampler.steps)  # fmt: skip
+        emit(
+            EpochStarted(
+                epoch=epoch,
+                epochs=known.get("epochs"),
+                steps=known.get("steps"),
+                steps_done=sampler.steps,
+            )
+        )
 
 
 def _as_list(callbacks: Any) -> list[Any]:

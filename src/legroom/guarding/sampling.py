@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from legroom.core.events import emit
+from legroom.core.events import MemorySampled, emit
 
 __all__ = ["Sampler", "sampler", "seconds_between"]
 
@@ -103,7 +103,7 @@ class Sampler:
             self._told_machine = True
             from legroom.guarding.surroundings import describe_machine
 
-            emit("machine", **describe_machine(self._pool))
+            emit(describe_machine(self._pool))
         told = worked = time.monotonic()
         steps = self.steps
         while not self._stop.wait(_LOOK_EVERY):
@@ -121,7 +121,7 @@ class Sampler:
                 self._emit(looked)
 
     def _emit(self, looked: _Looked) -> None:
-        emit("memory", **looked.take(), steps=self.steps, samples=self.samples)
+        emit(looked.take(self.steps, self.samples))
 
 
 class _Looked:
@@ -149,14 +149,16 @@ class _Looked:
         """Whether next to nothing was left of the device's memory."""
         return bool(self._limit) and (self._device or 0) >= _FULL * self._limit
 
-    def take(self) -> dict[str, Any]:
-        """What was the most, and begin anew."""
-        seen = {
-            "device_bytes": self._device,
-            "full": self.is_full(),
-            "peak_bytes": self.peak or None,
-            "host_bytes": self._host or None,
-        }
+    def take(self, steps: int, samples: int) -> MemorySampled:
+        """What was the most by so many steps and samples, and begin anew."""
+        seen = MemorySampled(
+            device_bytes=self._device,
+            full=self.is_full(),
+            peak_bytes=self.peak or None,
+            host_bytes=self._host or None,
+            steps=steps,
+            samples=samples,
+        )
         self._device, self._host = None, 0
         return seen
 

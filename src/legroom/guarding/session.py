@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from legroom.core.aside import in_a_line, say_left_out
-from legroom.core.events import Event, emit, has_listener, listening
+from legroom.core.events import (
+    Event,
+    Note,
+    TrainingFinished,
+    TrainingStarted,
+    emit,
+    has_listener,
+    listening,
+)
 from legroom.guarding import wording
 from legroom.guarding.loop import GuardedStep
 from legroom.guarding.progress import status_in_progress_bar
@@ -62,13 +70,13 @@ class Session:
                 _tensorboard(method, call),
                 status_in_progress_bar(self._status),
             ):
-                emit("training_started", method=method)
+                emit(TrainingStarted(method=method))
                 try:
                     result = self._begun(method, model, call)()
                 finally:
                     self._report()
                     sampler.tell()
-                    emit("training_finished", method=method)
+                    emit(TrainingFinished(method=method))
         finally:
             self._depth.value = 0
         if method == "fit":
@@ -116,7 +124,7 @@ class Session:
         if not self._said_unguarded:
             self._said_unguarded = True
             with terminal():
-                emit("note", f"{name} is trained as Keras would, without legroom: {reason}")
+                emit(Note(f"{name} is trained as Keras would, without legroom: {reason}"))
         return call()
 
 

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import platform
 from typing import Any
+
+from legroom.core.events import MachineDescribed
 
 __all__ = ["describe_machine"]
 
 _PACKAGES = ("legroom", "keras", "tensorflow", "tensorflow-cpu", "jax", "torch", "numpy")
 
 
-def describe_machine(pool: Any = None) -> dict[str, Any]:
-    """What a reader of a report asks for first, as plain JSON types.
+def describe_machine(pool: Any) -> MachineDescribed:
+    """What a reader of a report asks for first.
 
     Args:
-        pool: The memory that is trained in, where there is one.
+        pool: The memory that is trained in.
     """
-    facts = dict(_fixed())
-    if pool is not None:
-        facts["device"] = pool.device_name() if hasattr(pool, "device_name") else ""
-        facts["device_limit_bytes"] = pool.limit_bytes()
-    return facts
-
-
-@functools.cache
-def _fixed() -> dict[str, Any]:
     from legroom.machine.cgroup import read_cgroup
     from legroom.machine.gpu import list_gpus
     from legroom.machine.host import read_host
 
     cgroup = read_cgroup()
-    return {
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-        "host_bytes": read_host().total_bytes,
-        "cgroup_limit_bytes": None if cgroup is None else cgroup.limit_bytes,
-        "gpus": [{"name": gpu.name, "total_bytes": gpu.total_bytes} for gpu in list_gpus()],
-        "versions": {"python": platform.python_version(), **_versions()},
-    }
+    return MachineDescribed(
+        system=platform.platform(),
+        cores=os.cpu_count(),
+        host_bytes=read_host().total_bytes,
+        cgroup_limit_bytes=None if cgroup is None else cgroup.limit_bytes,
+        gpus=tuple({"name": gpu.name, "total_bytes": gpu.total_bytes} for gpu in list_gpus()),
+        versions={"python": platform.python_version(), **_versions()},
+        device=pool.device_name() if hasattr(pool, "device_name") else "",
+        device_limit_bytes=pool.limit_bytes(),
+    )
 
 
 def _versions() -> dict[str, str]:

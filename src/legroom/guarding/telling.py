@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from legroom.core.errors import CannotFit
-from legroom.core.events import emit
+from legroom.core.events import DidNotFit, Measured, Note, Planned, emit
 from legroom.guarding import wording
 
 __all__ = ["Telling"]
@@ -29,24 +28,35 @@ class Telling:
         self.barred: int | None = None
         self._noted: set[str] = set()
 
-    def note(self, text: str, **data: Any) -> None:
-        """Say something, once."""
+    def note(self, text: str, layers: Sequence[str] = ()) -> None:
+        """Say something, once; of which layers, if it is of some."""
         if text not in self._noted:
             self._noted.add(text)
-            emit("note", text, **data)
+            emit(Note(text, layers=tuple(layers)))
 
-    def plan(self, samples: int, size: int, reason: str, text: str = "", **data: Any) -> None:
+    def plan(
+        self,
+        samples: int,
+        size: int,
+        reason: str,
+        text: str = "",
+        *,
+        recompute: Sequence[Sequence[str]] | None = None,
+        order: bool = False,
+    ) -> None:
         """How batches run from now on."""
         emit(
-            "plan",
-            text,
-            subject=self.subject,
-            batch_size=samples,
-            slice_size=size,
-            slices=-(-samples // size),
-            reason=reason,
-            budget_bytes=self.budget_bytes,
-            **data,
+            Planned(
+                text,
+                subject=self.subject,
+                batch_size=samples,
+                slice_size=size,
+                slices=-(-samples // size),
+                reason=reason,
+                budget_bytes=self.budget_bytes,
+                recompute=None if recompute is None else tuple(map(tuple, recompute)),
+                order=order,
+            )
         )
 
     def changed(
@@ -79,7 +89,7 @@ class Telling:
     ) -> None:
         """Blocks of layers are computed again from now on."""
         text = wording.recomputing(self.subject, samples, size, blocks)
-        self.plan(samples, size, reason, text, recompute=[list(block) for block in blocks])
+        self.plan(samples, size, reason, text, recompute=blocks)
 
     def in_order(self, samples: int) -> None:
         """The ops of whole batches run in an order from now on."""
@@ -89,15 +99,15 @@ class Telling:
         self, samples: int, size: int, in_use: int | None, need: int | None, predicted: int | None
     ) -> None:
         """What a step took."""
-        # Not batch_size: what was measured may have been an evaluation's.
         emit(
-            "measured",
-            subject=self.subject,
-            samples=samples,
-            slice_size=size,
-            before_bytes=in_use,
-            need_bytes=need,
-            predicted_bytes=predicted,
+            Measured(
+                subject=self.subject,
+                samples=samples,
+                slice_size=size,
+                before_bytes=in_use,
+                need_bytes=need,
+                predicted_bytes=predicted,
+            )
         )
 
     def cannot_fit(
@@ -119,7 +129,7 @@ class Telling:
             budget=self.budget_bytes,
             tensors=tensors,
         )
-        emit("cannot_fit", data_text=text, slice_size=size, budget_bytes=self.budget_bytes)
+        emit(DidNotFit(data_text=text, slice_size=size, budget_bytes=self.budget_bytes))
         return CannotFit(
             text,
             needed_bytes=None if need is None else need + (in_use or 0),
@@ -137,5 +147,5 @@ class Telling:
     ) -> CannotFit:
         """The end: the whole batch is too much, and it can't be cut."""
         text = wording.cannot_slice(samples, reason, place, needed, exact=exact)
-        emit("cannot_fit", data_text=text, budget_bytes=self.budget_bytes)
+        emit(DidNotFit(data_text=text, budget_bytes=self.budget_bytes))
         return CannotFit(text, budget_bytes=self.budget_bytes)

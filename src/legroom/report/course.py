@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    DidNotFit,
+    Event,
+    Found,
+    MemorySampled,
+    Note,
+    Planned,
+    RanOut,
+    Restarted,
+    Resumed,
+    RunEnded,
+    SnapshotTaken,
+    WithBudget,
+)
 from legroom.core.series import thinned
 
 __all__ = ["Course", "Happening", "read_course"]
 
 _MOST_POINTS = 4000
 # What is drawn on the curve and listed below it; all of them, however many there are.
-_TOLD = frozenset(
-    {"oom", "plan", "restart", "resumed", "cannot_fit", "note", "finding", "run_ended"}
-)
-# These come with every snapshot: where there are too many, every so many-th is drawn.
-_FREQUENT = frozenset({"snapshot_taken"})
-_MOST_FREQUENT = 300
+_TOLD = (RanOut, Planned, Restarted, Resumed, DidNotFit, Note, Found, RunEnded)
+# Where there are more of them, every so many-th is drawn.
+_MOST_SNAPSHOTS = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,32 +86,33 @@ def read_course(events: Sequence[Event]) -> Course:
     limits: list[tuple[float, int]] = []
     slices: list[tuple[float, int, int]] = []
     told: list[Happening] = []
-    frequent: list[Happening] = []
+    snapshots: list[Happening] = []
     breaks: list[int] = []
     steps = steps_before = 0
     for event in events:
-        seconds, data = round(event.at - start, 3), event.data
-        if event.name == "memory":
-            times.append(seconds)
-            device.append(data.get("device_bytes"))
-            host.append(data.get("host_bytes"))
-            steps = int(data.get("steps") or 0)
-        elif event.name == "restart" and times:
-            breaks.append(len(times))
-            times.append(seconds)
-            device.append(None)
-            host.append(None)
-            steps_before, steps = steps_before + steps, 0
-        limit = data.get("budget_bytes")
+        seconds = round(event.at - start, 3)
+        match event:
+            case MemorySampled():
+                times.append(seconds)
+                device.append(event.device_bytes)
+                host.append(event.host_bytes)
+                steps = event.steps
+            case Restarted() if times:
+                breaks.append(len(times))
+                times.append(seconds)
+                device.append(None)
+                host.append(None)
+                steps_before, steps = steps_before + steps, 0
+            case Planned(of_training=True):
+                slices.append((seconds, event.batch_size, event.slice_size))
+            case SnapshotTaken():
+                snapshots.append(Happening(seconds, event.name, _words(event)))
+        limit = event.budget_bytes if isinstance(event, WithBudget) else None
         if limit is not None and (not limits or limits[-1][1] != limit):
-            limits.append((seconds, int(limit)))
-        if event.name == "plan" and data.get("subject", "batch") == "batch":
-            slices.append((seconds, int(data["batch_size"]), int(data["slice_size"])))
-        if event.name in _TOLD:
+            limits.append((seconds, limit))
+        if isinstance(event, _TOLD):
             told.append(Happening(seconds, event.name, event.text or _words(event)))
-        elif event.name in _FREQUENT:
-            frequent.append(Happening(seconds, event.name, event.text or _words(event)))
-    every = -(-len(frequent) // _MOST_FREQUENT) or 1
+    every = -(-len(snapshots) // _MOST_SNAPSHOTS) or 1
     shown = thinned([device, host], _MOST_POINTS, keep=breaks)
     return Course(
         seconds=tuple(times[place] for place in shown),
@@ -111,7 +121,7 @@ def read_course(events: Sequence[Event]) -> Course:
         limit=tuple(limits),
         slices=tuple(slices),
         happenings=tuple(
-            sorted([*told, *frequent[::every]], key=lambda happening: happening.seconds)
+            sorted([*told, *snapshots[::every]], key=lambda happening: happening.seconds)
         ),
         samples_taken=len(times),
         duration=max(0.0, events[-1].at - start),
@@ -121,24 +131,21 @@ def read_course(events: Sequence[Event]) -> Course:
 
 def _words(event: Event) -> str:
     """A line for an event that has none of its own."""
-    data = event.data
-    if event.name == "plan":
-        batch, size, slices = (data.get(key) for key in ("batch_size", "slice_size", "slices"))
-        how = "whole" if slices == 1 else f"as {slices} slices of {size}"
-        return f"batch {batch} runs {how}"
-    if event.name == "snapshot_taken":
-        return f"snapshot {data.get('file', '')}"
-    if event.name == "run_ended":
-        return f"the script ended ({_code(data.get('code'))})"
-    if event.name == "finding":
-        found: Any = data.get("finding") or {}
-        return f"{found.get('id', '')} {found.get('title', '')}"
-    if event.name == "cannot_fit":
-        return str(data.get("data_text", "it does not fit")).split("\n")[0]
-    return {"restart": "the script was started again"}.get(event.name, event.name)
-
-
-def _code(code: Any) -> str:
-    if isinstance(code, int) and code < 0:
-        return f"killed by signal {-code}"
-    return f"exit code {code}"
+    match event:
+        case Planned():
+            size, slices = event.slice_size, event.slices
+            how = "whole" if slices == 1 else f"as {slices} slices of {size}"
+            return f"batch {event.batch_size} runs {how}"
+        case SnapshotTaken():
+            return f"snapshot {event.file}"
+        case RunEnded(code=int(code)) if code < 0:
+            return f"the script ended (killed by signal {-code})"
+        case RunEnded():
+            return f"the script ended (exit code {event.code})"
+        case Found():
+            return f"{event.finding.id} {event.finding.title}"
+        case DidNotFit():
+            return (event.data_text or "it does not fit").split("\n")[0]
+        case Restarted():
+            return "the script was started again"
+    return event.name

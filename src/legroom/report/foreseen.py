@@ -6,41 +6,25 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    Event,
+    Found,
+    InputRead,
+    MachineDescribed,
+    Measured,
+    NotPredicted,
+    Predicted,
+)
 from legroom.core.findings import Finding, ranked
 from legroom.core.series import thinned
 from legroom.core.stages import Stage
 from legroom.messages.ops import layer_of_op
 
-__all__ = ["PARTS", "Foreseen", "Measured", "StepLine", "read_foreseen"]
+__all__ = ["PARTS", "Foreseen", "StepLine", "read_foreseen"]
 
 # What the bytes of a step are for, in the order in which an estimate lists them.
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "input", "other")
 _MOST_OPS = 1500
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A step that was measured.
-
-    Attributes:
-        subject: What it was a step on: "batch", "evaluation batch", "prediction batch".
-        slice_size: Its size in samples.
-        need_bytes: The most it took beyond what was in use before it.
-        predicted_bytes: What had been predicted for that; None where nothing was.
-    """
-
-    subject: str
-    slice_size: int
-    need_bytes: int
-    predicted_bytes: int | None
-
-    @property
-    def error(self) -> float | None:
-        """How far the prediction was off, as a share of what was measured."""
-        if self.predicted_bytes is None or not self.need_bytes:
-            return None
-        return self.predicted_bytes / self.need_bytes - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +53,7 @@ class Foreseen:
         plan: The plan, as a ``Plan`` writes itself.
         unpredicted: Why there is none.
         step: The memory along the step.
-        measured: The steps that were measured, by size.
+        measured: The steps that were measured: of each size the one that took the most.
         stages: The stages of the input.
         findings: What the doctor saw.
         machine: The machine and the versions.
@@ -82,7 +66,7 @@ class Foreseen:
     measured: tuple[Measured, ...] = ()
     stages: tuple[Stage, ...] = ()
     findings: tuple[Finding, ...] = ()
-    machine: dict[str, Any] = dataclasses.field(default_factory=dict)
+    machine: MachineDescribed | None = None
 
     @property
     def ways(self) -> list[dict[str, Any]]:
@@ -98,43 +82,33 @@ def read_foreseen(events: Sequence[Event]) -> Foreseen:
     plan: dict[str, Any] | None = None
     unpredicted = ""
     measured: dict[tuple[str, int], Measured] = {}
-    stages: list[Stage] = []
+    stages: tuple[Stage, ...] = ()
     findings: dict[tuple[str, str], Finding] = {}
-    machine: dict[str, Any] = {}
+    machine: MachineDescribed | None = None
     for event in events:
-        data = event.data
-        if event.name == "predicted" and estimate is None:
-            plan = data.get("plan")
-            estimate = data.get("estimate") or (plan or {}).get("estimate")
-        elif event.name == "unpredicted":
-            unpredicted = str(data.get("reason", ""))
-        elif event.name == "measured" and data.get("need_bytes") is not None:
-            one = Measured(
-                str(data.get("subject", "batch")),
-                int(data.get("slice_size") or 0),
-                int(data["need_bytes"]),
-                data.get("predicted_bytes"),
-            )
-            before = measured.get((one.subject, one.slice_size))
-            if before is None or one.need_bytes > before.need_bytes:
-                measured[one.subject, one.slice_size] = one
-        elif event.name == "input" and not stages:
-            stages = [
-                Stage(**{**stage, "dtypes": tuple(stage.get("dtypes", ()))})
-                for stage in data.get("stages", ())
-            ]
-        elif event.name == "finding":
-            found = Finding.from_dict(data["finding"])
-            findings[found.id, found.place] = found
-        elif event.name == "machine":
-            machine = data
+        match event:
+            case Predicted() if estimate is None:
+                plan = event.plan
+                estimate = event.estimate or (plan or {}).get("estimate")
+            case NotPredicted():
+                unpredicted = event.reason
+            case Measured(need_bytes=int(need)):
+                before = measured.get((event.subject, event.slice_size))
+                if before is None or need > (before.need_bytes or 0):
+                    measured[event.subject, event.slice_size] = event
+            case InputRead() if not stages:
+                stages = event.stages
+            case Found():
+                findings[event.finding.id, event.finding.place] = event.finding
+            case MachineDescribed():
+                machine = event
     return Foreseen(
         estimate=estimate,
         plan=plan,
         unpredicted=unpredicted,
         step=_step_line(estimate),
         measured=tuple(measured.values()),
-        stages=tuple(stages),
+        stages=stages,
         findings=tuple(ranked(findings.values())),
         machine=machine,
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from legroom.core.errors import LegroomError
+from legroom.core.events import DidNotFit
 from legroom.core.findings import Finding, ranked
 from legroom.core.stages import Stage
 from legroom.core.units import format_bytes, format_seconds
@@ -125,10 +126,7 @@ def read_for_page(
             foreseen=foreseen,
             slice_size=run.report.slice_size,
             peak=run.report.peak_bytes,
-            misfit=next(
-                (str(one.data.get("data_text", "")) for one in events if one.name == "cannot_fit"),
-                "",
-            ),
+            misfit=next((event.data_text for event in events if isinstance(event, DidNotFit)), ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LegroomError(

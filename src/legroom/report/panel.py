@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from typing import Any
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    EpochStarted,
+    Event,
+    MemorySampled,
+    OfBatch,
+    Planned,
+    RanOut,
+    Restarted,
+    WithBudget,
+    WithPeak,
+)
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.curve import curve
 from legroom.report.text import clean_line
@@ -113,76 +122,78 @@ class RunState:
         self._host: deque[float] = deque(maxlen=_MOST_POINTS)
         self._counts: deque[tuple[float, int, int]] = deque(maxlen=_RATE_OVER)
         self._said: deque[str] = deque(maxlen=_LAST_EVENTS)
-        self._latest: dict[str, Any] = {}
+        self._planned: Planned | None = None
+        self._batch: int | None = None
+        self._budget: int | None = None
+        self._peak: int | None = None
+        self._ooms = 0
         self._started: float | None = None
         self._epoch: _Epoch | None = None
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
-        data = event.data
         if self._started is None:
             self._started = event.at
-        if event.name == "memory":
-            if data.get("device_bytes") is not None:
-                self._device.append((event.at, float(data["device_bytes"])))
-            self._host.append(float(data.get("host_bytes") or 0))
-            self._counts.append((event.at, data.get("steps") or 0, data.get("samples") or 0))
-        elif event.name == "plan" and data.get("subject", "batch") == "batch":
-            self._latest.update(batch=data["batch_size"], size=data["slice_size"])
-        elif event.name == "oom":
-            self._latest["ooms"] = self._latest.get("ooms", 0) + 1
-        elif event.name == "epoch":
-            self._begin_epoch(data)
-        elif event.name == "restart":
-            self._counts.clear()
-            self._epoch = None
-        for key in ("budget_bytes", "peak_bytes", "batch_size"):
-            if data.get(key) is not None:
-                before = self._latest.get(key, 0) if key != "budget_bytes" else 0
-                self._latest[key] = max(before, data[key])
+        match event:
+            case MemorySampled():
+                if event.device_bytes is not None:
+                    self._device.append((event.at, float(event.device_bytes)))
+                self._host.append(float(event.host_bytes or 0))
+                self._counts.append((event.at, event.steps, event.samples))
+            case Planned(of_training=True):
+                self._planned = event
+            case RanOut():
+                self._ooms += 1
+            case EpochStarted():
+                self._begin_epoch(event)
+            case Restarted():
+                self._counts.clear()
+                self._epoch = None
+        if isinstance(event, WithBudget) and event.budget_bytes is not None:
+            self._budget = event.budget_bytes
+        if isinstance(event, WithPeak) and event.peak_bytes is not None:
+            self._peak = max(self._peak or 0, event.peak_bytes)
+        if isinstance(event, OfBatch) and event.batch_size is not None:
+            self._batch = max(self._batch or 0, event.batch_size)
         if event.text:
             since = format_seconds(event.at - self._started)
             self._said.append(f"{since:>10}  {event.text}")
 
-    def _begin_epoch(self, data: dict[str, Any]) -> None:
-        number, before, last = int(data["epoch"]), int(data.get("steps_done") or 0), self._epoch
-        steps = data.get("steps")
+    def _begin_epoch(self, began: EpochStarted) -> None:
+        number, before, steps, last = began.epoch, began.steps_done, began.steps, self._epoch
         if steps is None and last is not None and number == last.number + 1:
             steps = before - last.before  # Keras did not know, but now it was counted
-        epochs = int(data.get("epochs") or number + 1)
-        self._epoch = _Epoch(number, epochs, steps or None, before)
+        self._epoch = _Epoch(number, began.epochs or number + 1, steps or None, before)
 
     def panel(self, now: float) -> LivePanel:
         """The panel as it is now."""
         values = [size for _, size in self._device] or list(self._host)
         device = bool(self._device)
         facts = [line for line in (self._memory(device), self._plan(), self._pace(now)) if line]
-        limit = self._latest.get("budget_bytes") if device else None
+        limit = self._budget if device else None
         return LivePanel(self._title, values, limit, facts, list(self._said))
 
     def _memory(self, device: bool) -> str:
         if not self._host:
             return "waiting for the first step"
-        peak, limit = self._latest.get("peak_bytes"), self._latest.get("budget_bytes")
         parts = []
-        if device and peak is not None:
-            of = f" of {format_bytes(limit)}" if limit else ""
-            parts.append(
-                f"device {format_bytes(self._device[-1][1])}, peak {format_bytes(peak)}{of}"
-            )
+        if device and self._peak is not None:
+            of = f" of {format_bytes(self._budget)}" if self._budget else ""
+            in_use, peak = format_bytes(self._device[-1][1]), format_bytes(self._peak)
+            parts.append(f"device {in_use}, peak {peak}{of}")
         parts.append(f"process {format_bytes(self._host[-1])}")
         return " | ".join(parts)
 
     def _plan(self) -> str:
-        batch = self._latest.get("batch") or self._latest.get("batch_size")
-        size, ooms = self._latest.get("size"), self._latest.get("ooms", 0)
-        parts = []
-        if batch is not None:
-            whole = size is None or size >= batch
-            how = "whole" if whole else f"as {-(-batch // (size or 1))} slices of {size}"
-            parts.append(f"batch {batch} {how}")
-        if ooms:
-            parts.append(f"ran out {'once' if ooms == 1 else f'{ooms} times'}")
+        planned, parts = self._planned, []
+        if planned is not None and planned.slices > 1:
+            size = planned.slice_size
+            parts.append(f"batch {planned.batch_size} as {planned.slices} slices of {size}")
+        elif batch := self._batch if planned is None else planned.batch_size:
+            parts.append(f"batch {batch} whole")
+        if self._ooms:
+            times = "once" if self._ooms == 1 else f"{self._ooms} times"
+            parts.append(f"ran out {times}")
         return " | ".join(parts)
 
     def _pace(self, now: float) -> str:

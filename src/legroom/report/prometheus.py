@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    Event,
+    MemorySampled,
+    OfBatch,
+    Planned,
+    RanOut,
+    Restarted,
+    SnapshotTaken,
+    WithBudget,
+    WithPeak,
+)
 
 __all__ = ["RunMetrics"]
 
@@ -20,9 +30,11 @@ _METRICS = (
     ("restarts_total", "counter", "How often the script was started again."),
     ("snapshots_total", "counter", "Snapshots that were taken."),
 )
-_COUNTED = {"oom": "out_of_memory_total", "restart": "restarts_total",
-            "snapshot_taken": "snapshots_total"}  # fmt: skip
-_GAUGES = {"device_bytes": "device_bytes", "host_bytes": "process_bytes"}
+_COUNTED: dict[type[Event], str] = {
+    RanOut: "out_of_memory_total",
+    Restarted: "restarts_total",
+    SnapshotTaken: "snapshots_total",
+}
 
 
 class RunMetrics:
@@ -30,32 +42,36 @@ class RunMetrics:
 
     def __init__(self) -> None:
         self._values: dict[str, float] = dict.fromkeys(_COUNTED.values(), 0)
-        self._before: dict[str, float] = {}  # what processes that have ended had counted
+        self._steps_before = self._samples_before = 0.0  # of processes that have ended
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
-        data, values = event.data, self._values
-        if event.name in _COUNTED:
-            values[_COUNTED[event.name]] += 1
-        if event.name == "restart":
-            for name in ("steps_total", "samples_total"):
-                self._before[name] = values.get(name, 0)
-        elif event.name == "memory":
-            for key, name in _GAUGES.items():
-                if data.get(key) is not None:
-                    values[name] = data[key]
-            for key in ("steps", "samples"):
-                name = f"{key}_total"
-                values[name] = self._before.get(name, 0) + (data.get(key) or 0)
-        elif event.name == "plan" and data.get("subject", "batch") == "batch":
-            values["slice_size"] = data["slice_size"]
-        if data.get("peak_bytes") is not None:
-            values["device_peak_bytes"] = max(
-                values.get("device_peak_bytes", 0), data["peak_bytes"]
-            )
-        for key in ("budget_bytes", "batch_size"):
-            if data.get(key) is not None:
-                values[key] = data[key]
+        if counted := _COUNTED.get(type(event)):
+            self._values[counted] += 1
+        match event:
+            case Restarted():
+                self._steps_before = self._values.get("steps_total", 0)
+                self._samples_before = self._values.get("samples_total", 0)
+            case MemorySampled():
+                self._set(
+                    device_bytes=event.device_bytes,
+                    process_bytes=event.host_bytes,
+                    steps_total=self._steps_before + event.steps,
+                    samples_total=self._samples_before + event.samples,
+                )
+            case Planned(of_training=True):
+                self._set(slice_size=event.slice_size)
+        if isinstance(event, WithPeak) and event.peak_bytes is not None:
+            before = self._values.get("device_peak_bytes", 0)
+            self._set(device_peak_bytes=max(before, event.peak_bytes))
+        if isinstance(event, WithBudget):
+            self._set(budget_bytes=event.budget_bytes)
+        if isinstance(event, OfBatch):
+            self._set(batch_size=event.batch_size)
+
+    def _set(self, **known: float | None) -> None:
+        """Take figures in, those that are known."""
+        self._values.update({name: value for name, value in known.items() if value is not None})
 
     def text(self) -> str:
         """The figures in Prometheus's text format; what is not known is left out."""

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from legroom.core.errors import LegroomError
+from legroom.core.events import RunStarted
 from legroom.report.journal import read_journal
 from legroom.report.run import RunReport
 
@@ -86,6 +87,6 @@ def _report(path: Path) -> RunReport:
 
 def _name(report: RunReport, place: Path) -> str:
     for event in report.events:
-        if event.name == "run_started":
-            return Path(str(event.data.get("script", ""))).name or place.name
+        if isinstance(event, RunStarted):
+            return Path(event.script).name or place.name
     return place.absolute().name

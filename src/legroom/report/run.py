@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    Event,
+    Measured,
+    OfBatch,
+    Planned,
+    Progress,
+    RanOut,
+    Restarted,
+    Resumed,
+    SnapshotTaken,
+    WithBudget,
+    WithPeak,
+)
 from legroom.core.records import Record
 
 __all__ = ["RunReport"]
@@ -45,37 +56,51 @@ class RunReport(Record):
     @property
     def sliced(self) -> bool:
         """Whether anything was run in slices."""
-        return any(event.name == "plan" for event in self.events)
+        return any(isinstance(event, Planned) for event in self.events)
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunReport:
         """Make the report of what the events tell."""
         kept = tuple(events)
-        report: dict[str, Any] = {"events": kept}
+        ooms = restarts = seen = lost = 0
+        oom_seconds = 0.0
+        batch = size = peak = predicted = budget = None
         samples_in: dict[str, int] = {}  # the weights of each snapshot
         for event in kept:
-            data = event.data
-            if event.name == "oom":
-                report["ooms"] = report.get("ooms", 0) + 1
-                report["oom_seconds"] = report.get("oom_seconds", 0.0) + data.get("seconds", 0.0)
-            elif event.name == "plan" and data.get("subject", "batch") == "batch":
-                report["slice_size"] = data["slice_size"]
-            elif event.name == "progress":
-                for key in ("samples_seen", "samples_lost"):
-                    report[key] = report.get(key, 0) + data.get(key, 0)
-            elif event.name == "restart":
-                report["restarts"] = report.get("restarts", 0) + 1
-                report["samples_seen"] = 0  # until what was kept is put back
-            elif event.name == "snapshot_taken":
-                samples_in[data.get("file", "")] = report.get("samples_seen", 0)
-            elif event.name == "resumed":
-                report["samples_seen"] = samples_in.get(data.get("file", ""), 0)
-            for key, choose in (("peak_bytes", max), ("batch_size", max)):
-                if data.get(key) is not None:
-                    report[key] = choose(data[key], report.get(key) or 0)
-            for key in ("budget_bytes", "predicted_bytes"):
-                if data.get(key) is not None:
-                    report[key] = data[key]
-        if report.get("slice_size") is None:
-            report["slice_size"] = report.get("batch_size")
-        return cls(**report)
+            match event:
+                case RanOut():
+                    ooms += 1
+                    oom_seconds += event.seconds
+                case Planned(of_training=True):
+                    size = event.slice_size
+                case Progress():
+                    seen += event.samples_seen
+                    lost += event.samples_lost
+                case Restarted():
+                    restarts += 1
+                    seen = 0  # until what was kept is put back
+                case SnapshotTaken():
+                    samples_in[event.file] = seen
+                case Resumed():
+                    seen = samples_in.get(event.file, 0)
+            if isinstance(event, OfBatch) and event.batch_size is not None:
+                batch = max(event.batch_size, batch or 0)
+            if isinstance(event, WithPeak) and event.peak_bytes is not None:
+                peak = max(event.peak_bytes, peak or 0)
+            if isinstance(event, (Progress, Measured)) and event.predicted_bytes is not None:
+                predicted = event.predicted_bytes
+            if isinstance(event, WithBudget) and event.budget_bytes is not None:
+                budget = event.budget_bytes
+        return cls(
+            events=kept,
+            ooms=ooms,
+            batch_size=batch,
+            slice_size=batch if size is None else size,
+            peak_bytes=peak,
+            predicted_bytes=predicted,
+            budget_bytes=budget,
+            samples_seen=seen,
+            samples_lost=lost,
+            oom_seconds=oom_seconds,
+            restarts=restarts,
+        )

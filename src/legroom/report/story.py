@@ -5,6 +5,14 @@ from __future__ import annotations
 import dataclasses
 import signal
 
+from legroom.core.events import (
+    DidNotFit,
+    Restarted,
+    RunEnded,
+    RunStarted,
+    TrainingFinished,
+    TrainingStarted,
+)
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.course import Course
 from legroom.report.foreseen import Foreseen
@@ -35,14 +43,15 @@ def outcome(report: RunReport) -> tuple[str, str]:
     code: int | None = None
     ended = misfit = False
     for event in report.events:
-        if event.name in ("run_started", "restart", "training_started"):
-            ended, code = False, None
-        elif event.name == "run_ended":
-            ended, code = True, event.data.get("code")
-        elif event.name == "training_finished":
-            ended, code = True, 0
-        elif event.name == "cannot_fit":
-            misfit = True
+        match event:
+            case RunStarted() | Restarted() | TrainingStarted():
+                ended, code = False, None
+            case RunEnded():
+                ended, code = True, event.code
+            case TrainingFinished():
+                ended, code = True, 0
+            case DidNotFit():
+                misfit = True
     if misfit:
         return "bad", "ended because it does not fit"
     if not ended or code is None:

@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from legroom.core.events import DidNotFit, Planned, Progress
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.run import RunReport
 from legroom.report.text import clean_line
@@ -52,8 +53,8 @@ def run_table(report: RunReport) -> Panel:
 
 def _ooms(report: RunReport) -> Text:
     for event in report.events:
-        if event.name == "cannot_fit":
-            return Text(_misfit(event.data.get("slice_size")), style="bold red")
+        if isinstance(event, DidNotFit):
+            return Text(_misfit(event.slice_size), style="bold red")
     if not report.ooms:
         return Text("never")
     times = "once" if report.ooms == 1 else f"{report.ooms} times"
@@ -72,14 +73,10 @@ def _batches(report: RunReport) -> list[str]:
     """How batches were run, the largest first: a script may train on several sizes."""
     slices: dict[tuple[str, int], int] = {}
     for event in report.events:
-        batch = event.data.get("batch_size")
-        if batch is None:
-            continue
-        key = str(event.data.get("subject", _TRAINING)), int(batch)
-        if event.name == "plan":
-            slices[key] = event.data.get("slice_size") or batch
-        elif event.name in ("training_started", "progress"):
-            slices.setdefault(key, batch)
+        if isinstance(event, Planned):
+            slices[event.subject, event.batch_size] = event.slice_size
+        elif isinstance(event, Progress) and event.batch_size is not None:
+            slices.setdefault((_TRAINING, event.batch_size), event.batch_size)
     if not slices and report.batch_size is not None:
         slices[_TRAINING, report.batch_size] = report.slice_size or report.batch_size
     # The short batch at the end of an epoch runs in the slices of the others: not worth a line.

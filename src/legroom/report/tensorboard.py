@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from legroom.core.events import Event
+from legroom.core.events import Event, MemorySampled, Planned, Progress, RanOut, WithBudget
 from legroom.core.units import format_bytes
 from legroom.report.curve import squeezed
 from legroom.report.eventfile import EventFile, make_png
@@ -14,8 +14,7 @@ __all__ = ["TensorBoardLog"]
 
 _WIDTH, _HEIGHT = 600, 200
 _PAPER, _INK, _LIMIT = (255, 255, 255), (0, 114, 178), (213, 94, 0)
-_SAMPLES = {"device_bytes": "memory/device_MB", "peak_bytes": "memory/device_peak_MB",
-            "host_bytes": "memory/process_MB"}  # fmt: skip
+_PEAK = "memory/device_peak_MB"
 
 
 class TensorBoardLog:
@@ -46,32 +45,38 @@ class TensorBoardLog:
             self._write(event)
 
     def _write(self, event: Event) -> None:
-        data = event.data
-        peak = data.get("peak_bytes") or 0
-        if peak > self.peak_bytes:
-            self.peak_bytes = peak
-            if event.name != "memory":  # a step's own, higher than samples have seen
-                tag = _SAMPLES["peak_bytes"]
-                self._file.scalar(tag, peak / 1e6, self._steps, event.at)
-        self._limit = data.get("budget_bytes") or self._limit
-        if event.name == "memory":
-            # TensorBoard forgets what comes after a step that is told again.
-            self._steps = max(self._steps, int(data.get("steps") or 0))
-            for key, tag in _SAMPLES.items():
-                if data.get(key) is not None:
-                    self._file.scalar(tag, data[key] / 1e6, self._steps, event.at)
-            in_use = data.get("device_bytes")
-            host = data.get("host_bytes") or 0
-            self._memory.append(float(host if in_use is None else in_use))
-        elif event.name == "plan" and data.get("subject", "batch") == "batch":
-            self.slices = int(data["slices"])
-            self._file.scalar("legroom/slices", self.slices, self._steps, event.at)
-            self._file.scalar("legroom/slice_size", data["slice_size"], self._steps, event.at)
-        elif event.name == "oom":
-            self.ooms += 1
-            self._file.scalar("legroom/out_of_memory", self.ooms, self._steps, event.at)
+        match event:
+            case MemorySampled():
+                self._sample(event)
+            case Progress() if (event.peak_bytes or 0) > self.peak_bytes:
+                # A step's own, higher than samples have seen.
+                self.peak_bytes = event.peak_bytes or 0
+                self._file.scalar(_PEAK, self.peak_bytes / 1e6, self._steps, event.at)
+            case Planned(of_training=True):
+                self.slices = event.slices
+                self._file.scalar("legroom/slices", self.slices, self._steps, event.at)
+                self._file.scalar("legroom/slice_size", event.slice_size, self._steps, event.at)
+            case RanOut():
+                self.ooms += 1
+                self._file.scalar("legroom/out_of_memory", self.ooms, self._steps, event.at)
+        if isinstance(event, WithBudget):
+            self._limit = event.budget_bytes or self._limit
         if event.text:
             self._file.text("legroom/events", event.text, self._steps, event.at)
+
+    def _sample(self, seen: MemorySampled) -> None:
+        # TensorBoard forgets what comes after a step that is told again.
+        self._steps = max(self._steps, seen.steps)
+        self.peak_bytes = max(self.peak_bytes, seen.peak_bytes or 0)
+        for tag, size in (
+            ("memory/device_MB", seen.device_bytes),
+            (_PEAK, seen.peak_bytes),
+            ("memory/process_MB", seen.host_bytes),
+        ):
+            if size is not None:
+                self._file.scalar(tag, size / 1e6, self._steps, seen.at)
+        in_use = seen.host_bytes if seen.device_bytes is None else seen.device_bytes
+        self._memory.append(float(in_use or 0))
 
     def flush(self) -> None:
         """Have TensorBoard see what was written."""

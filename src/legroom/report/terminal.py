@@ -15,13 +15,20 @@ import threading
 import time
 from typing import TextIO
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    DidNotFit,
+    Event,
+    Note,
+    RanOut,
+    TrainingFinished,
+    TrainingStarted,
+)
 from legroom.report.text import clean_line, clean_text
 
 __all__ = ["LiveLines", "say"]
 
 _PREFIX = "legroom: "
-_COLOURS = {"oom": "33", "cannot_fit": "31", "note": "36"}  # yellow, red, cyan
+_COLOURS: dict[type[Event], str] = {RanOut: "33", DidNotFit: "31", Note: "36"}  # yellow, red, cyan
 _PLAIN_COLOUR = "32"  # green
 # Two lines this close together were said in one breath: no bar was drawn between them.
 _ONE_BREATH = 0.03
@@ -44,15 +51,15 @@ class LiveLines:
     def __call__(self, event: Event) -> None:
         """Print the event's text, if it has one."""
         with self._lock:
-            if event.name == "training_started":
+            if isinstance(event, TrainingStarted):
                 self._trainings += 1
-            elif event.name == "training_finished":
+            elif isinstance(event, TrainingFinished):
                 self._trainings = max(0, self._trainings - 1)
             if not event.text:
                 return
             now = time.monotonic()
             in_a_bar = self._trainings > 0 and now - self._last > _ONE_BREATH
-            colour = _COLOURS.get(event.name, _PLAIN_COLOUR)
+            colour = _COLOURS.get(type(event), _PLAIN_COLOUR)
             say(clean_line(event.text), stream=self._stream, colour=colour, in_a_bar=in_a_bar)
             self._last = now
 

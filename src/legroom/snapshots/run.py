@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from legroom.core.errors import SnapshotError
-from legroom.core.events import emit
+from legroom.core.events import Note, SnapshotTaken, SnapshotWritten, emit
 from legroom.core.units import format_bytes
 from legroom.snapshots.folder import RunFolder
 from legroom.snapshots.format import Content, read_file, write_file
@@ -101,7 +101,8 @@ class SnapshotRun:
         *,
         finished: bool = False,
         at_once: bool = False,
-        **facts: Any,
+        epoch: int | None = None,
+        step: int | None = None,
     ) -> None:
         """Take a snapshot: collect here and now, write in the background.
 
@@ -110,7 +111,8 @@ class SnapshotRun:
             collect: Puts arrays into a list, and returns the values that refer to them.
             finished: The training has ended, and this is its result.
             at_once: Return when it is written.
-            facts: What the journal should say of it.
+            epoch: Where the training is, for the journal.
+            step: Where in the epoch.
         """
         self._writer.wait()
         began = time.monotonic()
@@ -118,20 +120,22 @@ class SnapshotRun:
         values = collect(arrays)
         self._cost = time.monotonic() - began
         path = self.folder.result(training) if finished else self.folder.next_snapshot(training)
-        emit("snapshot_taken", training=training, file=path.name)
+        emit(SnapshotTaken(training=training, file=path.name))
 
         def task() -> None:
             size = write_file(path, values, arrays)
             self.folder.keep_newest(training, 0 if finished else 2)
             emit(
-                "snapshot",
-                training=training,
-                finished=finished,
-                file=path.name,
-                bytes=size,
-                copy_seconds=self._cost,
-                seconds=time.monotonic() - began,
-                **facts,
+                SnapshotWritten(
+                    training=training,
+                    epoch=epoch,
+                    step=step,
+                    finished=finished,
+                    file=path.name,
+                    bytes=size,
+                    copy_seconds=self._cost,
+                    seconds=time.monotonic() - began,
+                )
             )
 
         self._writer.write(task)
@@ -144,11 +148,11 @@ class SnapshotRun:
         self._last = time.monotonic()
         if not self._short:
             self._short = True
-            emit(
-                "note",
+            text = (
                 f"a snapshot needs {format_bytes(needed)} of main memory, and there is less: the "
-                "training goes on without, and it is tried again later",
+                "training goes on without, and it is tried again later"
             )
+            emit(Note(text))
 
     def wait(self) -> None:
         """Wait until all is written."""
@@ -193,13 +197,13 @@ class SnapshotRun:
             where = f" What was kept of it is now in {self.folder.set_aside(training)}."
         except OSError:
             where = ""
-        emit("note", f"{told}.{where}")
+        emit(Note(f"{told}.{where}"))
 
     def _read(self, path: Path) -> Content | None:
         try:
             return read_file(path)
         except SnapshotError as error:
-            emit("note", f"{error} It is not used; the one before it is, if there is one")
+            emit(Note(f"{error} It is not used; the one before it is, if there is one"))
             # A name that is found again would be tried again, and stand for a newer one.
             with contextlib.suppress(OSError):
                 os.replace(path, path.with_suffix(".damaged"))
@@ -213,12 +217,12 @@ class SnapshotRun:
         why = "the disk is full" if getattr(error, "errno", 0) in (
             errno.ENOSPC, errno.EDQUOT,
         ) else str(error)  # fmt: skip
-        emit(
-            "note",
+        text = (
             f"a snapshot could not be written to {self.folder.path}: {why}. The training goes on; "
             "if it is killed now, it goes on from the last snapshot that was written, or from the "
-            "beginning. Room is looked for again each time",
+            "beginning. Room is looked for again each time"
         )
+        emit(Note(text))
 
 
 _current: SnapshotRun | None = None

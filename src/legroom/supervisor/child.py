@@ -91,7 +91,9 @@ def _guard(options_json: str) -> None:
 
 def _end_if_broken(event: Event) -> None:
     """End the process where running out of memory has broken it, before it computes any more."""
-    if event.name == "oom" and event.data.get("broken"):
+    from legroom.core.events import RanOut
+
+    if isinstance(event, RanOut) and event.broken:
         sys.stdout.flush()
         os.abort()
 

@@ -12,13 +12,24 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Sequence
+from typing import TypeVar
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    Attempted,
+    AttemptPassed,
+    Event,
+    MemorySampled,
+    OfAttempt,
+    OfSnapshot,
+    RanOut,
+)
 from legroom.core.units import format_bytes
 from legroom.messages import diagnose_text
 from legroom.supervisor.options import Barred
 
 __all__ = ["Death", "Restarts", "read_death"]
+
+E = TypeVar("E", bound=Event)
 
 # How far a prediction of what a step needs may be off.
 _DOUBT = 1.9
@@ -70,14 +81,14 @@ def read_death(
     if code >= 0:
         return Death(code)
     number = -code
-    attempt, is_open = _last_attempt(events)
+    attempt = _last(events, OfAttempt)
     death = Death(code, place=_place(events))
     if attempt is not None:
         death = dataclasses.replace(
             death,
-            training=attempt.data.get("training"),
-            subject=attempt.data.get("subject", "batch"),
-            slice_size=attempt.data.get("slice_size"),
+            training=attempt.training,
+            subject=attempt.subject,
+            slice_size=attempt.slice_size,
             proven=_proven(events, attempt),
         )
     if number == signal.SIGKILL and kernel_kills > 0:
@@ -91,24 +102,25 @@ def read_death(
         return dataclasses.replace(
             death, memory=True, why=f"it ended by {name} right after memory ran out"
         )
-    broken = _broken_at(events)
-    if broken is not None:
+    ran_out = _last(events, RanOut)
+    if ran_out is not None and ran_out.broken and ran_out.slice_size is not None:
         why = "a compiled step ran out, which breaks TensorFlow's memory on a CPU"
-        return dataclasses.replace(death, memory=True, slice_size=broken, why=why)
-    filled = _filled(events)
-    if attempt is not None and filled is not None:
+        return dataclasses.replace(death, memory=True, slice_size=ran_out.slice_size, why=why)
+    seen = _last(events, MemorySampled)
+    if attempt is not None and seen is not None and seen.full:
+        filled = format_bytes(seen.device_bytes or 0)
         why = f"it ended by {name} when all of the device's memory was in use ({filled})"
         return dataclasses.replace(death, memory=True, why=why)
-    if attempt is None or not is_open:
+    if not isinstance(attempt, Attempted):  # none, or one that has passed
         return death
-    need, free = attempt.data.get("need_bytes"), attempt.data.get("free_bytes")
+    need, free = attempt.need_bytes, attempt.free_bytes
     if need and free and need * _DOUBT > free:
         why = (
             f"it ended by {name} in the first step of this size, which needs about "
             f"{format_bytes(need)} where {format_bytes(free)} were free"
         )
         return dataclasses.replace(death, memory=True, why=why)
-    if any(event.name == "oom" for event in events):
+    if ran_out is not None:
         return dataclasses.replace(
             death, memory=True, why=f"it ended by {name} when memory had just run out"
         )
@@ -171,40 +183,21 @@ class Restarts:
         return None
 
 
-def _last_attempt(events: Sequence[Event]) -> tuple[Event | None, bool]:
-    """The last kind of step that was begun for the first time, and whether it never ended."""
-    for event in reversed(events):
-        if event.name == "attempt":
-            return event, True
-        if event.name == "attempt_passed":
-            return event, False
-    return None, False
+def _last(events: Sequence[Event], kind: type[E]) -> E | None:
+    """The last event of a kind."""
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
-def _filled(events: Sequence[Event]) -> str | None:
-    """How much was in use at the last look, where that was next to all there is."""
-    last = next((event for event in reversed(events) if event.name == "memory"), None)
-    if last is None or not last.data.get("full"):
-        return None
-    return format_bytes(last.data["device_bytes"])
-
-
-def _broken_at(events: Sequence[Event]) -> int | None:
-    """The slice that ran out of memory so that the process could not go on."""
-    last = next((event for event in reversed(events) if event.name == "oom"), None)
-    return None if last is None or not last.data.get("broken") else last.data.get("slice_size")
-
-
-def _proven(events: Sequence[Event], attempt: Event) -> int | None:
+def _proven(events: Sequence[Event], attempt: OfAttempt) -> int | None:
     """The largest slice below the one of an attempt that has worked in the same training."""
     return max(
         (
-            event.data["slice_size"]
+            event.slice_size
             for event in events
-            if event.name == "attempt_passed"
-            and event.data.get("training") == attempt.data.get("training")
-            and event.data.get("subject") == attempt.data.get("subject")
-            and (event.data.get("slice_size") or 0) < (attempt.data.get("slice_size") or 0)
+            if isinstance(event, AttemptPassed)
+            and (event.training, event.subject) == (attempt.training, attempt.subject)
+            and event.slice_size is not None
+            and event.slice_size < (attempt.slice_size or 0)
         ),
         default=None,
     )
@@ -212,8 +205,5 @@ def _proven(events: Sequence[Event], attempt: Event) -> int | None:
 
 def _place(events: Sequence[Event]) -> tuple[object, ...]:
     """Where the newest snapshot is: whoever got further has made progress."""
-    for event in reversed(events):
-        if event.name in ("snapshot", "resumed"):
-            data = event.data
-            return data.get("training"), data.get("epoch"), data.get("step"), data.get("finished")
-    return ()
+    last = _last(events, OfSnapshot)
+    return () if last is None else (last.training, last.epoch, last.step, last.finished)

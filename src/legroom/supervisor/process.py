@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from legroom.core.events import TrainingFinished, TrainingStarted
 from legroom.report.journal import read_journal
 from legroom.supervisor.options import ChildOptions
 from legroom.supervisor.signals import Receipts, held_signals, wait_and_pass_on
@@ -75,9 +76,9 @@ def _trains(journal: str | None, since: int) -> bool:
     """Whether a training runs in the child, as far as the journal tells."""
     running = 0
     for event in read_journal(journal)[since:] if journal is not None else ():
-        if event.name == "training_started":
+        if isinstance(event, TrainingStarted):
             running += 1
-        elif event.name == "training_finished":
+        elif isinstance(event, TrainingFinished):
             running -= 1
     return running > 0
 

@@ -14,7 +14,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    DidNotFit,
+    Event,
+    Planned,
+    Progress,
+    RanOut,
+    Restarted,
+    RunEnded,
+    RunStarted,
+    TrainingStarted,
+)
 from legroom.core.files import write_atomically
 from legroom.machine.kills import KernelKills
 from legroom.report.journal import Journal, read_journal
@@ -29,7 +39,7 @@ from legroom.supervisor.process import run_child
 __all__ = ["Streams", "run_script"]
 
 # A loop written by hand has no start and no end that anyone could see.
-_SIGNS_OF_TRAINING = frozenset({"training_started", "plan", "oom", "progress", "cannot_fit"})
+_SIGNS_OF_TRAINING = (TrainingStarted, Planned, RanOut, Progress, DidNotFit)
 _LAST_LINES = 2**14  # bytes
 
 
@@ -100,12 +110,12 @@ def run_script(
             script, args, environment or {}, options, max_restarts, streams or Streams()
         )
         code = supervisor.run(goes_on=found.goes_on)
-        supervisor.note("run_ended", code=code)
+        supervisor.note(RunEnded(code=code))
         events = [] if found.journal is None else read_journal(found.journal)
         if code == 0 and found.folder is not None:
             found.folder.clear()
     report = RunReport.from_events(events)
-    if any(event.name in _SIGNS_OF_TRAINING for event in report.events):
+    if any(isinstance(event, _SIGNS_OF_TRAINING) for event in report.events):
         from legroom.report.table import print_table  # rich, only where there is something to show
 
         print_table(report)
@@ -155,10 +165,9 @@ class _Supervisor:
     def run(self, *, goes_on: bool) -> int:
         """Run until the script has ended, or has died of something that can't be helped."""
         if goes_on:
-            self.note("restart", "")
+            self.note(Restarted())
         else:
-            arguments = list(self._args)
-            self.note("run_started", script=str(self._script), arguments=arguments)
+            self.note(RunStarted(script=str(self._script), arguments=tuple(self._args)))
         while True:
             told = self._told()
             errors_start = _offset(2)
@@ -193,7 +202,7 @@ class _Supervisor:
         how = f"with slices of less than {smaller}" if smaller else "with less read ahead"
         text = f"the script died of memory: {death.why}. It is started again {how}"
         say(text, colour="33")
-        self.note("restart", text, slice_size=death.slice_size, signal=-death.code)
+        self.note(Restarted(text, slice_size=death.slice_size, signal=-death.code))
         self._rewind_input()
         return True
 
@@ -215,12 +224,12 @@ class _Supervisor:
     def _told(self) -> int:
         return len(self._events())
 
-    def note(self, name: str, text: str = "", **data: object) -> None:
+    def note(self, event: Event) -> None:
         """Write an event of the supervisor's own into the journal."""
         if self._options.journal is not None:
             with contextlib.suppress(OSError):
                 journal = Journal(self._options.journal)
-                journal(Event(name=name, text=text, data=dict(data)))
+                journal(event)
                 journal.close()
 
 

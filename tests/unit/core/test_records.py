@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.core.events import Event
+from legroom.core.events import Event, Unknown
 from legroom.core.records import Record, register_renderer
 from legroom.report.run import RunReport
 
@@ -37,11 +37,11 @@ plain = st.recursive(
 )  # fmt: skip
 leaves = st.builds(Leaf, name=st.text(), size=st.none() | st.integers())
 events = st.builds(
-    Event,
-    name=st.text(),
+    Unknown,
     text=st.text(),
     at=st.floats(0, 2**40),
-    data=st.dictionaries(st.text(), plain, max_size=4),
+    told_name=st.text(),
+    told_data=st.dictionaries(st.text(), plain, max_size=4),
 )
 
 
@@ -88,7 +88,7 @@ def test_fields_of_a_later_writer_are_passed_over() -> None:
 
 
 def test_what_json_can_not_say_becomes_null() -> None:
-    event = Event(name="x", data={"losses": [math.nan, math.inf, -math.inf, 1.0]})
+    event = Unknown(told_name="x", told_data={"losses": [math.nan, math.inf, -math.inf, 1.0]})
     assert json.loads(event.to_json())["data"] == {"losses": [None, None, None, 1.0]}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from legroom.core.events import Event
+from legroom.core.events import MemorySampled, Planned, Predicted, RanOut, RunStarted
 from legroom.report.chrometrace import chrome_trace
 from legroom.report.run import RunReport
 
@@ -22,12 +22,11 @@ def test_memory_events_and_the_step_are_in_the_trace() -> None:
     estimate = {"timeline": [["a/conv/op", 10], ["b", 30]],
                 "parts": [[10, 0, 0, 0, 0, 0, 0], [10, 0, 0, 20, 0, 0, 0]]}  # fmt: skip
     report = RunReport.from_events([
-        Event("run_started", at=100),
-        Event("memory", at=101, data={"device_bytes": 5, "host_bytes": 7}),
-        Event("oom", "out of memory", at=101.5),
-        Event("plan", at=101.5, data={"batch_size": 8, "slice_size": 4, "slices": 2,
-                                      "budget_bytes": 9}),
-        Event("predicted", at=102, data={"estimate": estimate, "plan": None}),
+        RunStarted(at=100),
+        MemorySampled(at=101, device_bytes=5, host_bytes=7),
+        RanOut("out of memory", at=101.5),
+        Planned(at=101.5, batch_size=8, slice_size=4, slices=2, budget_bytes=9),
+        Predicted(at=102, estimate=estimate),
     ])  # fmt: skip
     events = json.loads(chrome_trace(report, "train.py"))["traceEvents"]
     assert counters(events, 1, "device memory") == [(1e6, {"bytes": 5})]

@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.core.events import Event, emit, listening
+from legroom.core.events import Event, RanOut, Unknown, emit, listening
 from legroom.report.journal import Journal, read_journal
 
-EVENTS = [Event(name=f"n{i}", text="läuft\n" * i, data={"i": i}) for i in range(4)]
+EVENTS: list[Event] = [RanOut("läuft\n" * i, batch_size=i) for i in range(4)]
 
 
 def written(path: Path, events: list[Event]) -> bytes:
@@ -69,27 +69,27 @@ def test_a_killed_process_leaves_all_it_said(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     code = (
         "import os, signal\n"
-        "from legroom.core.events import emit, listening\n"
+        "from legroom.core.events import RanOut, emit, listening\n"
         "from legroom.report.journal import Journal\n"
         f"with listening(Journal({str(path)!r})):\n"
-        "    for i in range(100): emit('oom', 'again', i=i)\n"
+        "    for i in range(100): emit(RanOut('again', batch_size=i))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
-    assert [event.data["i"] for event in read_journal(path)] == list(range(100))
+    assert [event.data["batch_size"] for event in read_journal(path)] == list(range(100))
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path: Path) -> None:
     journal = Journal("/dev/full")
     with listening(journal):
-        emit("oom", "the disk is full")
-        emit("oom", "and stays so")
+        emit(RanOut("the disk is full"))
+        emit(RanOut("and stays so"))
     journal.close()
 
 
 def test_data_that_is_no_json_is_written_as_text(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    written(path, [Event(name="odd", data={"path": Path("a"), "set": {1}})])
+    written(path, [Unknown(told_name="odd", told_data={"path": Path("a"), "set": {1}})])
     (event,) = read_journal(path)
     assert event.data == {"path": "a", "set": "{1}"}
 
@@ -99,7 +99,8 @@ def test_two_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     journal = Journal(path)
     pid = os.fork()
     for i in range(200):
-        journal(Event(name="child" if pid == 0 else "parent", text="x" * 500, data={"i": i}))
+        name = "child" if pid == 0 else "parent"
+        journal(Unknown("x" * 500, told_name=name, told_data={"i": i}))
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legroom import Diagnosis, Estimate, Finding, Plan, RunReport
-from legroom.core.events import Event
+from legroom.core.events import RanOut
 from legroom.core.findings import Findings, ranked
 from legroom.messages.diagnosis import Remedy
 from legroom.planning import Way
@@ -30,7 +30,7 @@ SHOWN = {
         ["600 MB", "up to 500 MB", "× 1.02", "up to 900 MB", "fits from 900 MB"],
     ),
     "run": (
-        RunReport((Event("oom", EVIL),), ooms=1, batch_size=64, slice_size=16,
+        RunReport((RanOut(EVIL),), ooms=1, batch_size=64, slice_size=16,
                   peak_bytes=500_000_000, budget_bytes=600_000_000, samples_seen=640,
                   oom_seconds=3.0),
         ["once, 3.0 s", "64, as 4 slices of up to 16", "500 MB of 600 MB", "640 seen, 0 lost"],
@@ -93,7 +93,7 @@ def test_a_notebook_gets_text_and_html(name: str) -> None:
 
 
 def test_many_lines_are_cut() -> None:
-    report = RunReport(tuple(Event("oom", f"line {k}") for k in range(500)))
+    report = RunReport(tuple(RanOut(f"line {k}") for k in range(500)))
     assert "and 492 more" in report._repr_html_()  # type: ignore[operator]
 
 

@@ -16,7 +16,9 @@ from legroom.report.panel import LivePanel, RunState, panel_lines
 def state(*told: tuple[str, float, dict[str, Any]]) -> str:
     run = RunState("legroom run train.py")
     for name, at, data in told:
-        run(Event(name, data.pop("text", ""), at, data))
+        text = data.pop("text", "")
+        made = {"kind": "Event", "version": 1, "name": name, "text": text, "at": at}
+        run(Event.from_dict({**made, "data": data}))
     return "\n".join(panel_lines(run.panel(now=100.0), 80, 24))
 
 
@@ -27,7 +29,7 @@ def memory(at: float, steps: int, size: float = 50e6) -> tuple[str, float, dict[
 
 def test_what_is_in_force_is_shown() -> None:
     shown = state(
-        ("plan", 0, {"batch_size": 32, "slice_size": 10, "budget_bytes": 80_000_000}),
+        ("plan", 0, {"batch_size": 32, "slice_size": 10, "slices": 4, "budget_bytes": 80_000_000}),
         ("oom", 1, {"text": "out of memory at conv"}),
         ("epoch", 2, {"epoch": 0, "epochs": 3, "steps": 100, "steps_done": 0}),
         memory(10, 10), memory(20, 30),

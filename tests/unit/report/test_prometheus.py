@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from legroom.core.events import Event
+from legroom.core.events import MemorySampled, Planned, RanOut, Restarted
 from legroom.report.prometheus import RunMetrics
 
 LINE = re.compile(r"legroom_[a-z_]+ -?[0-9.e+]+")
@@ -28,12 +28,12 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_figures_and_counters_over_a_restart() -> None:
     metrics = RunMetrics()
     for event in (
-        Event("memory", data={"device_bytes": 12_345_678_901, "peak_bytes": 20_000_000_000,
-                              "host_bytes": 7, "steps": 5, "samples": 50}),
-        Event("oom", data={"batch_size": 64, "slice_size": 64}),
-        Event("plan", data={"batch_size": 64, "slice_size": 16, "budget_bytes": 3}),
-        Event("restart"),
-        Event("memory", data={"device_bytes": 1, "peak_bytes": 2, "steps": 3, "samples": 30}),
+        MemorySampled(device_bytes=12_345_678_901, peak_bytes=20_000_000_000, host_bytes=7,
+                      steps=5, samples=50),
+        RanOut(batch_size=64, slice_size=64),
+        Planned(batch_size=64, slice_size=16, slices=4, budget_bytes=3),
+        Restarted(),
+        MemorySampled(device_bytes=1, peak_bytes=2, steps=3, samples=30),
     ):  # fmt: skip
         metrics(event)
     assert values(metrics) == {

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from legroom.core.errors import LegroomError
-from legroom.core.events import Event
+from legroom.core.events import Predicted, RunStarted
 from legroom.report.journal import Journal
 from legroom.report.page import read_for_page
 from legroom.report.reading import JOURNAL_NAME, RECORD_NAME, read_run
 from legroom.report.run import RunReport
 from legroom.snapshots.folder import RunFolder
 
-STARTED = Event("run_started", data={"script": "/home/me/train.py"})
+STARTED = RunStarted(script="/home/me/train.py")
 
 
 def test_a_report_is_read_from_its_folder_and_by_its_name(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_place_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_an_event_of_another_version_is_said(tmp_path: Path) -> None:
-    strange = Event("plan", data={"batch_size": "many"})
+    strange = Predicted(estimate={"breakdown": "of another kind"})
     (tmp_path / RECORD_NAME).write_text(RunReport(events=(strange,)).to_json())
     with pytest.raises(LegroomError, match="can't read"):
         read_for_page(read_run(tmp_path))

@@ -14,7 +14,8 @@ from legroom.report.story import figures, outcome, story
 
 
 def event(name: str, after: float, text: str = "", /, **data: Any) -> Event:
-    return Event(name, text, 1000 + after, data)
+    made = {"kind": "Event", "version": 1, "name": name, "text": text, "at": 1000 + after}
+    return Event.from_dict({**made, "data": data})
 
 
 @pytest.mark.parametrize(

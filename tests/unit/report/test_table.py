@@ -12,7 +12,7 @@ from legroom.report.table import print_table
 
 
 def event(name: str, **data: Any) -> Event:
-    return Event(name=name, data=data)
+    return Event.from_dict({"kind": "Event", "version": 1, "name": name, "data": data})
 
 
 def shown(*events: Event) -> dict[str, str]:
@@ -28,7 +28,7 @@ def shown(*events: Event) -> dict[str, str]:
     return rows
 
 
-START = event("training_started", batch_size=256, budget_bytes=10**9)
+START = event("progress", batch_size=256, budget_bytes=10**9)
 PROGRESS = event(
     "progress", samples_seen=60_000, samples_lost=0, peak_bytes=750 * 10**6, batch_size=256
 )

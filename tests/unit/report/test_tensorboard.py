@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from legroom.core.events import Event
+from legroom.core.events import MemorySampled, Planned, RanOut
 from legroom.report.eventfile import EventFile, make_png
 from legroom.report.tensorboard import TensorBoardLog
 
@@ -50,11 +50,10 @@ def test_a_picture_is_a_picture() -> None:
 def test_a_run_in_tensorboard(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
     for k in range(5):
-        data = {"device_bytes": 1e6 * k, "peak_bytes": 5_000_000, "host_bytes": 9_000_000}
-        log(Event("memory", at=1e9 + k, data={**data, "steps": 10 * k}))
-    log(Event("oom", "out of memory at conv"))
-    log(Event("plan", data={"batch_size": 64, "slice_size": 16, "slices": 4,
-                            "budget_bytes": 6_000_000}))  # fmt: skip
+        log(MemorySampled(at=1e9 + k, device_bytes=k * 10**6, peak_bytes=5_000_000,
+                          host_bytes=9_000_000, steps=10 * k))  # fmt: skip
+    log(RanOut("out of memory at conv"))
+    log(Planned(batch_size=64, slice_size=16, slices=4, budget_bytes=6_000_000))
     log.close()
     assert (log.peak_bytes, log.slices, log.ooms) == (5_000_000, 4, 1)
     found = read(tmp_path)

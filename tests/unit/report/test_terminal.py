@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from legroom.core.events import Event
+from legroom.core.events import Note, Progress
 from legroom.report.terminal import LiveLines, say
 
 OOM = (
@@ -21,18 +21,18 @@ OOM = (
 # A script that draws a bar as Keras does: it redraws its line and leaves the cursor behind it.
 SCRIPT = f"""
 import sys, time
-from legroom.core.events import Event
+from legroom.core.events import Note, RanOut, TrainingFinished, TrainingStarted
 from legroom.report.terminal import LiveLines
 lines = LiveLines()
-lines(Event("training_started", data={{"batch_size": 256}}))
+lines(TrainingStarted(method="fit"))
 for step in range(1, 4):
     sys.stdout.write("\\b" * 20 + f"\\r{{step}}/3 [=====]"); sys.stdout.flush()
     if step == 2:
-        lines(Event("oom", {OOM!r}))
-        lines(Event("note", "said in the same breath"))
+        lines(RanOut({OOM!r}))
+        lines(Note("said in the same breath"))
 sys.stdout.write("\\n")
-lines(Event("training_finished"))
-lines(Event("note", "after the bar"))
+lines(TrainingFinished(method="fit"))
+lines(Note("after the bar"))
 """
 
 
@@ -116,13 +116,13 @@ def test_apart_from_each_other_there_is_one_line_an_event() -> None:
 )
 def test_text_is_data(text: str, line: str) -> None:
     stream = io.StringIO()
-    LiveLines(stream)(Event("note", text))
+    LiveLines(stream)(Note(text))
     assert stream.getvalue() == line
 
 
 def test_no_text_no_line() -> None:
     stream = io.StringIO()
-    LiveLines(stream)(Event("progress", data={"samples_seen": 1}))
+    LiveLines(stream)(Progress(samples_seen=1))
     assert stream.getvalue() == ""
 
 

@@ -6,20 +6,27 @@ import signal
 
 import pytest
 
-from legroom.core.events import Event
+from legroom.core.events import (
+    Attempted,
+    AttemptPassed,
+    Event,
+    MemorySampled,
+    RanOut,
+    SnapshotWritten,
+)
 from legroom.supervisor.deaths import Death, Restarts, read_death
 
 
 def attempt(size: int, *, passed: bool = False, training: int = 0, **memory: int) -> Event:
-    facts = {"training": training, "subject": "batch", "batch_size": 256, "slice_size": size}
-    return Event("attempt_passed" if passed else "attempt", data={**facts, **memory})
+    made = AttemptPassed if passed else Attempted
+    return made(training=training, batch_size=256, slice_size=size, **memory)
 
 
 TIGHT = {"need_bytes": 200, "free_bytes": 250}
 ROOMY = {"need_bytes": 200, "free_bytes": 4000}
-BROKEN = Event("oom", data={"slice_size": 64, "broken": True})
-FILLED = Event("memory", data={"device_bytes": 990, "full": True})
-EASED = Event("memory", data={"device_bytes": 500, "full": False})
+BROKEN = RanOut(slice_size=64, broken=True)
+FILLED = MemorySampled(device_bytes=990, full=True)
+EASED = MemorySampled(device_bytes=500, full=False)
 CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: OOM when allocating"
 
 
@@ -36,10 +43,10 @@ CHECK = "F0000 allocator.cc:12] Check failed: out of memory, ResourceExhausted: 
         (-signal.SIGSEGV, [attempt(8, **TIGHT)], 0, "", True),
         (-signal.SIGSEGV, [attempt(8, **ROOMY)], 0, "", False),  # a bug of someone's
         (-signal.SIGSEGV, [attempt(8, **TIGHT), attempt(8, passed=True)], 0, "", False),
-        (-signal.SIGABRT, [Event("oom"), attempt(8)], 0, "", True),
+        (-signal.SIGABRT, [RanOut(), attempt(8)], 0, "", True),
         (-signal.SIGABRT, [attempt(8)], 0, "", False),
         (-signal.SIGABRT, [attempt(64, passed=True), BROKEN], 0, "", True),
-        (-signal.SIGABRT, [attempt(64, passed=True), Event("oom")], 0, "", False),
+        (-signal.SIGABRT, [attempt(64, passed=True), RanOut()], 0, "", False),
         (-signal.SIGSEGV, [attempt(64, passed=True), EASED, FILLED], 0, "", True),
         (-signal.SIGSEGV, [attempt(64, passed=True), FILLED, EASED], 0, "", False),
         (-signal.SIGSEGV, [FILLED], 0, "", False),  # no step of ours
@@ -98,8 +105,8 @@ def test_a_script_that_holds_the_memory_itself_is_not_started_again() -> None:
 def test_restarts_are_bounded_and_the_hosts_memory_is_read_less_ahead() -> None:
     restarts = Restarts(2)
     for place in range(2):
-        events = [attempt(64 - place, passed=True), Event("snapshot", data={"step": place})]
+        events = [attempt(64 - place, passed=True), SnapshotWritten(step=place)]
         assert restarts.answer(read_death(-9, events, kernel_kills=1)) is None
     assert restarts.lean
-    events = [attempt(8, passed=True), Event("snapshot", data={"step": 9})]
+    events = [attempt(8, passed=True), SnapshotWritten(step=9)]
     assert "--max-restarts" in str(restarts.answer(read_death(-9, events, kernel_kills=1)))

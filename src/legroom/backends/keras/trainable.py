@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from legroom.backends.keras.python_state import PythonState
-from legroom.core.events import emit
+from legroom.core.events import Note, emit
 
 __all__ = ["as_first_traced"]
 
@@ -46,7 +46,7 @@ def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], A
         finally:
             seen[0][0].look()  # a layer that was built by the call has variables only now
             if counted := now.counted():
-                emit("note", _counts(f"{type(model).__name__}.{call.__name__}", counted))
+                emit(Note(_counts(f"{type(model).__name__}.{call.__name__}", counted)))
 
     return traced
 

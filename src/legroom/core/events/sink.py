@@ -1,43 +1,20 @@
-"""Events: what happened in a run, told to whoever listens.
+"""The sink: an event is emitted into it, and told to whoever listens.
 
 No floor prints by itself. It emits an event; the journal on disk and the live lines in the
-terminal are listeners. The report of a run is made from its events alone, so a process that died
-still has one.
+terminal are listeners.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from legroom.core.records import Record
+from legroom.core.events.event import Event
 
-__all__ = ["Event", "Listener", "emit", "has_listener", "listening"]
+__all__ = ["Listener", "emit", "has_listener", "listening"]
 
-Listener = Callable[["Event"], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Event(Record):
-    """One thing that happened.
-
-    Attributes:
-        name: What kind of thing: ``"training_started"``, ``"oom"``, ``"plan"``, ``"note"``,
-            ``"epoch"``, ``"cannot_fit"``, ``"training_finished"``; and what only reports read:
-            ``"memory"``, ``"measured"``, ``"machine"``, ``"predicted"``, ``"input"``.
-        text: One line for people, complete in itself. Empty where there is nothing to say.
-        at: When, in seconds since the epoch.
-        data: The same for machines: plain JSON types only.
-    """
-
-    name: str
-    text: str = ""
-    at: float = dataclasses.field(default_factory=time.time)
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+Listener = Callable[[Event], None]
 
 
 class _Training(threading.local):
@@ -52,17 +29,15 @@ _listeners: list[tuple[Listener, object | None]] = []
 _lock = threading.Lock()
 
 
-def emit(name: str, text: str = "", **data: Any) -> Event:
-    """Tell all listeners that something happened, and return the event.
+def emit(event: Event) -> None:
+    """Tell all listeners that something happened.
 
     What happens in a thread with a training of its own is not told to those who listen to another.
     """
-    event = Event(name=name, text=text, data=data)
     here = _training.now
     for listener, training in tuple(_listeners):
         if training is None or here is None or here is training:
             listener(event)
-    return event
 
 
 def has_listener(kind: type) -> bool:
