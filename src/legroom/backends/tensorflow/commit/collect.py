@@ -27,6 +27,7 @@ from tensorflow.python.eager import record
 
 from legroom.backends import patches
 from legroom.backends.keras.known_optimizers import builds_only_slots
+from legroom.backends.parts import OPTIMIZER
 from legroom.backends.tensorflow.commit.born_outside import born_outside
 from legroom.backends.tensorflow.step.nested import (
     functions_as_python,
@@ -217,10 +218,11 @@ def _patch() -> None:
             continue
         _patched.add(kind)
         if inspect.isfunction(vars(kind).get("build")):
-            patches.put(__name__, kind, "build", _unlogged)
+            patches.put(__name__, OPTIMIZER, "build", _unlogged, on=kind)
         for name in _METHODS if kind is not BaseOptimizer else ("apply",):
             if inspect.isfunction(vars(kind).get(name)):
-                patches.put(__name__, kind, name, functools.partial(_intercepted, method=name))
+                caught = functools.partial(_intercepted, method=name)
+                patches.put(__name__, OPTIMIZER, name, caught, on=kind)
 
 
 def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any]:
