@@ -29,6 +29,7 @@ SUITES = [
     "tests/integration/test_run_process.py",
     "tests/integration/test_scripts.py",
     "tests/versions/test_data_ends.py",
+    "tests/versions/test_keras_parts.py",
 ]
 TOOLS = ["hypothesis", "pyarrow", "pytest", "pytest-xdist"]
 # What constraints.txt says of these holds everywhere; an old TensorFlow needs its own numpy,

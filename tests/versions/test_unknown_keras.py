@@ -78,7 +78,23 @@ MORE = {
     "_compile_loss": None,
     "_tracker": None,
     "_make_function": None,
+    "_run_through_graph": None,  # for recompute, which nobody asks for here
+    "_functional": None,
 }
+
+WATCHED = """
+import keras
+import numpy as np
+
+import legroom
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x = np.ones((32, 8), "float32")
+with legroom.watch():
+    for _ in range(3):
+        model.fit(x, x[:, :1], verbose=0)
+"""
 
 
 def made_up(folder: Path, name: str) -> bool:
@@ -125,3 +141,13 @@ def test_a_name_of_keras_is_another(tmp_path: Path, name: str, sentence: str | N
         assert "this Keras" not in told
     else:
         assert told.count(sentence) == 1, told
+
+
+def test_a_watch_says_what_it_leaves_out(tmp_path: Path) -> None:
+    assert made_up(tmp_path / "made_up", "test_on_batch")
+    (tmp_path / "watched.py").write_text(WATCHED)
+    path = os.pathsep.join([str(tmp_path / "made_up"), os.environ.get("PYTHONPATH", "")])
+    run = start([sys.executable, "watched.py"], tmp_path, PYTHONPATH=path)
+    _, told = run.communicate(timeout=240)
+    assert run.returncode == 0, told
+    assert told.count("what TensorFlow and Keras keep is not watched: this Keras") == 1, told

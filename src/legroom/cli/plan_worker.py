@@ -104,13 +104,12 @@ class _Worker:
 
     def run_script(self, script: str, arguments: list[str]) -> None:
         """Run a script up to its first `fit`."""
-        from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
+        from legroom.backends.tensorflow.input.fit_calls import follow_fits
         from legroom.core.errors import LegroomError
 
-        def fit(model: Any, x: Any = None, y: Any = None, *args: Any, **options: Any) -> NoReturn:
+        def fit(model: Any, data: Any, arguments: dict[str, Any], place: str) -> NoReturn:
             try:
-                self.answer(model, *self._fitted(x, y, args, options))
+                self.answer(model, *self._fitted(data, arguments))
             except LegroomError as error:
                 self.fail(error)
             # Not by an exception: a script may catch it, or train something else at its end.
@@ -118,7 +117,7 @@ class _Worker:
             sys.stderr.flush()
             os._exit(0)
 
-        TensorFlowTrainer.fit = fit
+        follow_fits(fit)
         path = os.path.abspath(script)
         sys.argv[:] = [script, *arguments]
         sys.path[0] = os.path.dirname(os.path.realpath(script))
@@ -128,12 +127,17 @@ class _Worker:
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
         exec(code, module.__dict__)
 
-    def _fitted(self, x: Any, y: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _fitted(self, data: Any, arguments: dict[str, Any]) -> Any:
         """The batch size and the data that a `fit` was given."""
         from legroom.backends.tensorflow.input.fit_data import fitted_data
 
-        batch_size = options.get("batch_size", args[0] if args else None)
-        size, data = fitted_data(x, y, options.get("sample_weight"), batch_size)
+        y = arguments.get("y")
+        size, data = fitted_data(
+            data if y is None else data[0],
+            y,
+            arguments.get("sample_weight"),
+            arguments.get("batch_size"),
+        )
         return _first(self._question.batch_size, size, 32), data
 
 

@@ -18,6 +18,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from legroom.backends import patches
+from legroom.core.aside import say_left_out
 from legroom.core.events import Found, Note, emit
 from legroom.core.findings import Finding
 from legroom.doctor.examiner import UNEXPLAINED, Examiner
@@ -159,6 +161,12 @@ class Watcher:
     def find_signs(self) -> None:
         """Have TensorFlow's signs read as well, once it is there."""
         if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
+            if (lacking := patches.missing("watch")) is not None:
+                from legroom.guarding.session import terminal
+
+                with terminal():
+                    say_left_out("what TensorFlow and Keras keep is not watched", lacking)
+                return
             from legroom.backends.tensorflow.growth.signs import Signs
 
             self._signs = self._examiner.signs = Signs(self)

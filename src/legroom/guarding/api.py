@@ -190,15 +190,14 @@ def step(
     def decorate(inner: Any) -> Any:
         if is_disabled():
             return inner
-        from legroom.backends.keras.parts import missing
+        from legroom.backends import patches
 
-        if (lacking := missing("guard")) is not None:
+        if (lacking := patches.missing("guard")) is not None:
             from legroom.guarding.session import terminal
 
             with terminal():
                 say_left_out("every step runs as it is, without legroom", lacking)
             return inner
-        from legroom.backends import patches
         from legroom.guarding.registry import supervised
         from legroom.guarding.session import SpeakingStep
 

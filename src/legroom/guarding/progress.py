@@ -28,21 +28,20 @@ def status_in_progress_bar(
     notebook = "ipykernel" in sys.modules
     if not (sys.stdout.isatty() or notebook):
         return contextlib.nullcontext()
-    from keras.utils import Progbar
+    from legroom.backends import patches
 
-    from legroom.backends.keras.shadow import replaced
+    def showing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def update(bar: Any, current: Any, values: Any = None, finalize: Any = None) -> None:
+            # A bar that keeps its values in another way goes without.
+            with contextlib.suppress(AttributeError):
+                if bar.verbose == 1:
+                    columns = 10_000 if notebook else shutil.get_terminal_size().columns
+                    _put(bar, values or (), status(), columns)
+            original(bar, current, values, finalize)
 
-    original = Progbar.update
+        return update
 
-    def update(bar: Any, current: Any, values: Any = None, finalize: Any = None) -> None:
-        # A bar that keeps its values in another way goes without.
-        with contextlib.suppress(AttributeError):
-            if bar.verbose == 1:
-                columns = 10_000 if notebook else shutil.get_terminal_size().columns
-                _put(bar, values or (), status(), columns)
-        original(bar, current, values, finalize)
-
-    return replaced(Progbar, "update", update)
+    return patches.replaced("keras.src.utils.progbar:Progbar", "update", showing)
 
 
 def _put(bar: Any, values: Any, text: str | None, columns: int) -> None:

@@ -131,9 +131,8 @@ def _patch_backend() -> bool:
 
     backend = current()
     from legroom.backends import patches
-    from legroom.backends.keras.parts import missing
 
-    lacking = missing("guard")
+    lacking = patches.missing("guard")
     if lacking is None:
         try:
             backend.trainer.patch_trainer(registry.manner, registry.guard, registry.around)

@@ -99,9 +99,9 @@ class Session:
         run = current_run() if method == "fit" else None
         if run is None or run.training is not None:
             return call
-        from legroom.backends.keras.parts import missing
+        from legroom.backends import patches
 
-        lacking = missing("resume")
+        lacking = patches.missing("resume")
         if lacking is None:
             try:
                 from legroom.guarding.resume import KeptFit

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
 
 __all__ = ["own_draws"]
 
@@ -44,10 +44,15 @@ def own_draws() -> Iterator[None]:
     legacy.set_state(np.random.get_state())
     ways: dict[str, Any] = {"seed": legacy.seed, "sample": legacy.random_sample}
     ways["ranf"] = legacy.random_sample
+    ways |= {name: getattr(legacy, name) for name in _METHODS[np.random]}
     with contextlib.ExitStack() as stack:
         for name, way in ways.items():
-            stack.enter_context(replaced(np.random, name, way))
-        for module, copy in ((random, python), (np.random, legacy)):
-            for name in _METHODS[module]:
-                stack.enter_context(replaced(module, name, getattr(copy, name)))
+            stack.enter_context(patches.replaced("numpy.random", name, _always(way)))
+        for name in _METHODS[random]:
+            way = getattr(python, name)
+            stack.enter_context(patches.replaced("random", name, _always(way)))
         yield
+
+
+def _always(way: Callable[..., Any]) -> patches.Make:
+    return lambda original: way

@@ -23,10 +23,10 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from tensorflow.python.ops import resource_variable_ops
 
 from legroom.backends import patches
 from legroom.backends.keras.known_optimizers import builds_only_slots
+from legroom.backends.parts import OPTIMIZER, RESOURCE_VARIABLES
 from legroom.backends.tensorflow.commit.born_outside import born_outside
 from legroom.backends.tensorflow.step.nested import (
     functions_as_python,
@@ -122,7 +122,7 @@ class Since:
         if call.rate is not None and tf.executing_eagerly():
             self._rates.append((call.rate, call.rate.numpy()))
         if not patches.has(_ACCESSES):
-            patches.put(_ACCESSES, resource_variable_ops, "variable_accessed", _noted)
+            patches.put(_ACCESSES, RESOURCE_VARIABLES, "variable_accessed", _noted)
         self._looked_at = []
         self._before, _accesses.noted = _accesses.noted, self._looked_at
 
@@ -261,10 +261,11 @@ def _patch() -> None:
             continue
         _patched.add(kind)
         if inspect.isfunction(vars(kind).get("build")):
-            patches.put(__name__, kind, "build", _unlogged)
+            patches.put(__name__, OPTIMIZER, "build", _unlogged, on=kind)
         for name in _METHODS if kind is not BaseOptimizer else ("apply",):
             if inspect.isfunction(vars(kind).get(name)):
-                patches.put(__name__, kind, name, functools.partial(_intercepted, method=name))
+                caught = functools.partial(_intercepted, method=name)
+                patches.put(__name__, OPTIMIZER, name, caught, on=kind)
 
 
 def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any]:

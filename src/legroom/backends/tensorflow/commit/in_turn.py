@@ -14,7 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.keras.shadow import shadowed
+from legroom.backends import patches
+from legroom.backends.parts import OPTIMIZER
 from legroom.backends.tensorflow.commit.rehearsal import same_after
 
 __all__ = ["InTurn", "can_stop_between"]
@@ -42,7 +43,8 @@ class InTurn:
     def __enter__(self) -> InTurn:
         for name in _WRITES:
             counted = self._counted(getattr(self._optimizer, name))
-            self._hooks.enter_context(shadowed(self._optimizer, name, counted))
+            shadow = patches.shadowed(self._optimizer, OPTIMIZER, name, counted)
+            self._hooks.enter_context(shadow)
         return self
 
     def __exit__(self, *error: Any) -> None:

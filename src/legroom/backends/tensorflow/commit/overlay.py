@@ -15,7 +15,8 @@ import tensorflow as tf
 from keras import StatelessScope
 from keras.src.backend import Variable
 
-from legroom.backends.keras.shadow import shadowed
+from legroom.backends import patches
+from legroom.backends.parts import OPTIMIZER
 
 __all__ = ["Overlay"]
 
@@ -49,24 +50,20 @@ class Overlay(StatelessScope):
 
     def __enter__(self) -> Overlay:
         super().__enter__()
-        for name in ("assign", "assign_add", "assign_sub"):
-            self._hooks.enter_context(shadowed(self._optimizer, name, self._writer(name)))
+        instead = {name: self._writer(name) for name in ("assign", "assign_add", "assign_sub")}
         # A variable's key must stay that of the variable, also when its new value is shown here.
         key = self._optimizer._var_key
-        self._hooks.enter_context(
-            shadowed(
-                self._optimizer,
-                "_var_key",
-                lambda v: key(v._value if isinstance(v, Variable) else v),
-            )
-        )
+        instead["_var_key"] = lambda v: key(v._value if isinstance(v, Variable) else v)
+        for name, value in instead.items():
+            shadow = patches.shadowed(self._optimizer, OPTIMIZER, name, value)
+            self._hooks.enter_context(shadow)
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._hooks.close()
         super().__exit__(*error)
 
-    def _writer(self, name: str) -> Callable[[Any, Any], None]:
+    def _writer(self, name: str) -> Callable[..., Any]:
         def write(variable: Any, value: Any) -> None:
             if isinstance(value, tf.IndexedSlices):
                 if name != "assign" and id(variable) not in self._updates and not self._read_on:

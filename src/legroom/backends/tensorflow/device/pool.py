@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from legroom.backends import patches
+from legroom.backends.parts import CONTEXT
 from legroom.backends.tensorflow.device import caps
 from legroom.core.errors import BadBudget
 from legroom.core.units import format_bytes
@@ -202,7 +204,7 @@ def _let_grow(capped: Sequence[Any]) -> None:
         elif not has_started():
             os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true" if enable else "false"
 
-    current.set_memory_growth = set_memory_growth
+    patches.set_on(current, CONTEXT, "set_memory_growth", set_memory_growth)
 
 
 def _too_late(limit: int) -> BadBudget:

@@ -15,12 +15,14 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.keras.shadow import shadowed
+from legroom.backends import patches
+from legroom.backends.parts import FUNCTIONAL, LAYER
 from legroom.backends.tensorflow.graph.specs import batch_specs
 from legroom.backends.tensorflow.graph.trace import PASS_ON
 from legroom.backends.tensorflow.graph.untouched import untouched
 from legroom.backends.tensorflow.recompute.blocks import functional_parts, run_nodes, runs_of
 from legroom.backends.tensorflow.step.traits import own_function
+from legroom.core.aside import say_left_out
 from legroom.core.traces import LayerCost
 
 __all__ = ["layer_costs", "step_costs"]
@@ -66,6 +68,9 @@ def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
         The layers, and whether neighbours can be joined to a block; else each is one by itself.
         Nothing for a model that can't be called on its inputs alone.
     """
+    if (lacking := patches.missing("recompute")) is not None:
+        say_left_out("nothing is recomputed", lacking)
+        return [], False
     try:
         return _read_costs(model, inputs)
     except (TypeError, ValueError, AttributeError, NotImplementedError):
@@ -123,12 +128,13 @@ def _watching(model: Any, parts: Sequence[Any], spans: dict[int, list[_Span]]) -
             found = spans.setdefault(id(part), [])
             found.clear()
             run = _watched_run(part, found)
-            hooks.enter_context(shadowed(part, "_run_through_graph", run))
+            hooks.enter_context(patches.shadowed(part, FUNCTIONAL, "_run_through_graph", run))
         if not parts:
             found = spans.setdefault(id(model), [])
             found.clear()
             for layer in model._flatten_layers(recursive=False, include_self=False):
-                hooks.enter_context(shadowed(layer, "call", _watched_call(layer, found)))
+                call = _watched_call(layer, found)
+                hooks.enter_context(patches.shadowed(layer, LAYER, "call", call))
         yield
 
 

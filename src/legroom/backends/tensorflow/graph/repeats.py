@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 from keras import optimizers
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
+from legroom.backends.parts import OPTIMIZER
 from legroom.backends.tensorflow.commit.collect import inner_variable
 from legroom.core.graphs import Axes, Graph, Node
 
@@ -58,7 +60,7 @@ def repeating_updates() -> Iterator[list[Repeat]]:
     found: list[Repeat] = []
     traced: dict[tuple[Any, ...], _Update] = {}
 
-    def stand_in(original: Any, by_entry: bool) -> Any:
+    def stand_in(by_entry: bool, original: Callable[..., Any]) -> Callable[..., Any]:
         def update_step(self: Any, gradient: Any, variable: Any, learning_rate: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             if not _can_stand_in(graph, gradient, variable):
@@ -82,8 +84,8 @@ def repeating_updates() -> Iterator[list[Repeat]]:
 
     with contextlib.ExitStack() as stack:
         for kind in (*_BY_ENTRY, *_BY_SHAPE):
-            made = stand_in(kind.update_step, kind in _BY_ENTRY)
-            stack.enter_context(replaced(kind, "update_step", made))
+            make = functools.partial(stand_in, kind in _BY_ENTRY)
+            stack.enter_context(patches.replaced(OPTIMIZER, "update_step", make, on=kind))
         yield found
 
 

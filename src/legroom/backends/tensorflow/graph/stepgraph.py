@@ -18,10 +18,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
-from tensorflow.python.framework import auto_control_deps
-from tensorflow.python.util import tf_stack
 
-from legroom.backends.keras.shadow import replaced, shadowed
+from legroom.backends import patches
+from legroom.backends.parts import LOSS_SCALE_OPTIMIZER
 from legroom.backends.tensorflow.graph.repeats import Repeat, repeating_updates
 from legroom.backends.tensorflow.graph.specs import batch_specs, check_model
 from legroom.backends.tensorflow.graph.summed_slice import add_up
@@ -205,18 +204,20 @@ def _trace(
 
     with contextlib.ExitStack() as stack:
         born = stack.enter_context(without_memory())
-        stack.enter_context(replaced(auto_control_deps, "_get_resource_inputs", _resources))
+        dependencies = "tensorflow.python.framework.auto_control_deps"
+        stack.enter_context(patches.replaced(dependencies, "_get_resource_inputs", _resources))
         for optimizer in _optimizers(model):
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 # For a batch of a few samples it is too large in half precision, and where
                 # gradients overflow no update is made.
-                stack.enter_context(shadowed(optimizer, "initial_scale", 1.0))
+                owner = LOSS_SCALE_OPTIMIZER
+                stack.enter_context(patches.shadowed(optimizer, owner, "initial_scale", 1.0))
         repeated: list[Repeat] = []
         if repeats:
             repeated = stack.enter_context(repeating_updates())
-            # Where each op was made is told when it fails, and this graph is never run.
-            here = tf_stack.extract_stack()
-            stack.enter_context(replaced(tf_stack, "extract_stack", lambda **_: here))
+            stack.enter_context(
+                patches.replaced("tensorflow.python.util.tf_stack", "extract_stack", _one_line)
+            )
         traced = own_function(step, compiled or None, specs).get_concrete_function()
         held = _held(model, traced, born, sums)
         if slice_of is not None:  # of steps that go on for long: none of them is the first
@@ -241,11 +242,21 @@ def _trace(
     )
 
 
-def _resources(op: Any) -> Any:
+def _resources(original: Callable[..., Any]) -> Callable[..., Any]:
     """The resources that an op touches; TensorFlow asks each op, and takes long for most."""
-    if any(tensor.dtype in (tf.resource, tf.variant) for tensor in op.inputs):
-        return auto_control_deps._get_resource_inputs(op)
-    return ()
+
+    def resources(op: Any) -> Any:
+        if any(tensor.dtype in (tf.resource, tf.variant) for tensor in op.inputs):
+            return original(op)
+        return ()
+
+    return resources
+
+
+def _one_line(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Where each op was made is told when it fails, and this graph is never run."""
+    here = original()
+    return lambda **_: here
 
 
 def _held(model: Any, traced: Any, born: list[Any], sums: list[Any]) -> list[Held]:

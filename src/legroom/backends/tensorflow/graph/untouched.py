@@ -10,20 +10,19 @@ asking about a model that is too large for this machine does not run out of memo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.initializers import Zeros
 from keras.src.backend.common import global_state
 from keras.src.utils.tracking import Tracker
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
+from legroom.backends import patches
 from legroom.backends.keras.own_draws import own_draws
-from legroom.backends.keras.shadow import replaced
 
 __all__ = ["untouched", "without_memory"]
 
@@ -31,6 +30,8 @@ __all__ = ["untouched", "without_memory"]
 # them: a trace makes new ones, and leaves those that were there.
 _OURS = (keras.Layer, keras.Metric, keras.Optimizer, keras.Loss, keras.random.SeedGenerator,
          Tracker)  # fmt: skip
+
+_ZEROS = "keras.src.initializers.constant_initializers:Zeros"
 
 
 @contextlib.contextmanager
@@ -64,7 +65,7 @@ def without_memory() -> Iterator[list[Any]]:
         if callable(value):
             # Called in a graph that is thrown away: only its shape is asked for. Slots begin as
             # zeros, hundreds of them, and need no graph for that.
-            with tf.Graph().as_default(), replaced(Zeros, "__call__", _shape_of_zeros):
+            with tf.Graph().as_default(), patches.replaced(_ZEROS, "__call__", _shape_of_zeros):
                 value = value()
         value = tf.nest.flatten(value)[0] if not hasattr(value, "shape") else value
         variable = resource_variable_ops.UninitializedVariable(
@@ -84,8 +85,11 @@ def without_memory() -> Iterator[list[Any]]:
         yield born
 
 
-def _shape_of_zeros(initializer: Any, shape: Any, dtype: Any = None) -> Any:
-    return tf.TensorSpec(shape, keras.backend.standardize_dtype(dtype))
+def _shape_of_zeros(original: Callable[..., Any]) -> Callable[..., Any]:
+    def zeros(initializer: Any, shape: Any, dtype: Any = None) -> Any:
+        return tf.TensorSpec(shape, keras.backend.standardize_dtype(dtype))
+
+    return zeros
 
 
 def _reachable(roots: Any) -> tuple[list[Any], list[Any]]:

@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import keras
-import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends import patches
+from legroom.backends.parts import DATASET, FUNCTION, TRAINER
 
 __all__ = ["Follower", "Made", "Recorder", "TensorLines", "Trace", "user_place"]
 
@@ -89,26 +87,26 @@ class Recorder:
         self.datasets: list[Made] = []
 
     def start(self) -> None:
-        """Put the hooks in place, where this TensorFlow has their places."""
-        with contextlib.suppress(ImportError, AttributeError):
-            from tensorflow.python.eager.polymorphic_function import tracing_compilation
-
-            self._wrap(tracing_compilation, "_create_concrete_function", self._tracing)
-        self._wrap(tf.data.Dataset, "__init__", self._making)
+        """Put the hooks in place."""
+        compilation = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
+        patches.put(
+            self,
+            compilation,
+            "_create_concrete_function",
+            lambda original: functools.partial(self._tracing, original),
+        )
+        self._wrap(DATASET, "__init__", self._making)
         for name in ("evaluate", "predict", "train_on_batch", "test_on_batch"):
-            self._wrap(TensorFlowTrainer, name, self._calling)
-        self._wrap(TensorFlowTrainer, "fit", self._fitting)
-        self._wrap_call(Function)
+            self._wrap(TRAINER, name, self._calling)
+        self._wrap(TRAINER, "fit", self._fitting)
+        patches.put(self, FUNCTION, "__call__", self._followed)
 
     def stop(self) -> None:
         """Take the hooks away."""
         patches.take_off(self)
 
-    def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    def _wrap(self, owner: str, name: str, wrapper: Callable[..., Any]) -> None:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            if not isinstance(owner, type):
-                return functools.partial(wrapper, original)
-
             def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
                 return wrapper(this, original, *args, **kwargs)
 
@@ -116,21 +114,18 @@ class Recorder:
 
         patches.put(self, owner, name, make)
 
-    def _wrap_call(self, owner: Any) -> None:
+    def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The same as `_calling`, for what is called at every step: as little as can be."""
         begins, ended = self._follower.call_begins, self._follower.call_ended
 
-        def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
-                paused = begins()
-                try:
-                    return original(this, *args, **kwargs)
-                finally:
-                    ended(paused)
+        def hooked(this: Any, *args: Any, **kwargs: Any) -> Any:
+            paused = begins()
+            try:
+                return original(this, *args, **kwargs)
+            finally:
+                ended(paused)
 
-            return hooked
-
-        patches.put(self, owner, "__call__", make)
+        return hooked
 
     def _tracing(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         traced = original(*args, **kwargs)
@@ -168,11 +163,8 @@ class TensorLines:
 
     def start(self) -> None:
         """Begin to note lines."""
-        from tensorflow.python import pywrap_tfe
-
         for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute"):
-            if hasattr(pywrap_tfe, name):
-                patches.put(self, pywrap_tfe, name, self._noting)
+            patches.put(self, "tensorflow.python.pywrap_tfe", name, self._noting)
 
     def stop(self) -> None:
         """Note no more; what was noted stays."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from legroom.backends import patches
+from legroom.backends.parts import TRAINER
 from legroom.backends.tensorflow.growth.hooks import user_place
 
 __all__ = ["OnFit", "follow_fits"]
@@ -38,7 +38,7 @@ def follow_fits(on_fit: OnFit) -> None:
 
         return fit
 
-    patches.put(__name__, TensorFlowTrainer, "fit", followed)
+    patches.put(__name__, TRAINER, "fit", followed)
 
 
 class _Follower(keras.callbacks.Callback):

@@ -262,22 +262,21 @@ class Epochs(keras_trainer.TFEpochIterator):
             yield
             return
         order = _Order(int(leaf.shape[0]), drawn)
-        original = tf.random.shuffle
 
-        def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
-            if seed is not None or tf.executing_eagerly() or value.shape.rank != 1:
-                return original(value, seed, name)
-            if value.shape[0] != order.samples:
-                # The samples of one batch, whose order is of no matter.
-                return original(value, drawn % 2**31 or 1, name)
-            self.order = order
-            return order.permutation.read_value()
+        def ordered(original: Callable[..., Any]) -> Callable[..., Any]:
+            def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
+                if seed is not None or tf.executing_eagerly() or value.shape.rank != 1:
+                    return original(value, seed, name)
+                if value.shape[0] != order.samples:
+                    # The samples of one batch, whose order is of no matter.
+                    return original(value, drawn % 2**31 or 1, name)
+                self.order = order
+                return order.permutation.read_value()
 
-        tf.random.shuffle = shuffle
-        try:
+            return shuffle
+
+        with patches.replaced("tensorflow:random", "shuffle", ordered):
             yield
-        finally:
-            tf.random.shuffle = original
 
 
 class _Order:
@@ -339,4 +338,4 @@ def patch_epochs() -> None:
         return make
 
     if not patches.has(__name__):
-        patches.put(__name__, keras_trainer, "TFEpochIterator", made)
+        patches.put(__name__, "keras.src.backend.tensorflow.trainer", "TFEpochIterator", made)

@@ -13,10 +13,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
 from tensorflow.python.eager import context  # no Keras: it may be half imported by now
 
 from legroom.backends import patches
+from legroom.backends.parts import DATASET
 
 __all__ = ["seed_shuffles"]
 
@@ -36,4 +36,4 @@ def seed_shuffles(seed: int) -> None:
 
         return shuffle
 
-    patches.put(__name__, tf.data.Dataset, "shuffle", seeded)
+    patches.put(__name__, DATASET, "shuffle", seeded)

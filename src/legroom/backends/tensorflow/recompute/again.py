@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 from keras import StatelessScope, tree
-from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.random.seed_generator import global_seed_generator
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context, record
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
+from legroom.backends.parts import VARIABLE
 from legroom.backends.tensorflow.slices.draws import STATEFUL_DRAWS
 
 __all__ = ["Packing", "run_recomputed"]
@@ -246,7 +246,7 @@ def _drawing(
 
     with contextlib.ExitStack() as hooks:
         for module, name in STATEFUL_DRAWS:
-            hooks.enter_context(replaced(module, name, instead(getattr(module, name))))
+            hooks.enter_context(patches.replaced(module, name, instead))
         yield
 
 
@@ -268,13 +268,15 @@ def _variables(layers: Sequence[keras.layers.Layer]) -> list[Any]:
 @contextlib.contextmanager
 def _noting_writes(written: set[int]) -> Iterator[None]:
     """Note which Keras variables are written."""
-    assign = Variable.assign
 
-    def noted(self: Any, value: Any) -> Any:
-        written.add(id(self))
-        return assign(self, value)
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def assign(self: Any, value: Any) -> Any:
+            written.add(id(self))
+            return original(self, value)
 
-    with replaced(Variable, "assign", noted):
+        return assign
+
+    with patches.replaced(VARIABLE, "assign", noting):
         yield
 
 

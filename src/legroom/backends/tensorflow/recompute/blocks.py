@@ -17,6 +17,8 @@ import tensorflow as tf
 from keras import tree
 from keras.src.models.functional import Functional
 
+from legroom.backends import patches
+from legroom.backends.parts import FUNCTIONAL, LAYER
 from legroom.backends.tensorflow.recompute.again import run_recomputed
 from legroom.core.errors import UnsupportedModel
 
@@ -41,9 +43,8 @@ def block_order(model: Any) -> list[list[str]]:
     Returns:
         One list for each chain of neighbours: blocks are made of neighbours of one chain.
     """
-    chains = [[node.operation.name for node in runs_of(part)] for part in functional_parts(model)]
-    if chains:
-        return chains
+    if patches.missing("recompute") is None and (parts := functional_parts(model)):
+        return [[node.operation.name for node in runs_of(part)] for part in parts]
     return [[layer.name] for layer in model._flatten_layers(recursive=False, include_self=False)]
 
 
@@ -67,13 +68,13 @@ def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
         if names & set(block_of):
             missing -= names
             run = functools.partial(_run_in_blocks, part, block_of, _compiles(model))
-            object.__setattr__(part, "_run_through_graph", run)
+            patches.set_on(part, FUNCTIONAL, "_run_through_graph", run)
             object.__setattr__(part, _OURS, "_run_through_graph")
     for layer in model._flatten_layers(include_self=False):
         if layer.name in missing:
             missing.discard(layer.name)
             call = functools.partial(_call_recomputed, layer, layer.call, _compiles(model))
-            object.__setattr__(layer, "call", call)
+            patches.set_on(layer, LAYER, "call", call)
             object.__setattr__(layer, _OURS, "call")
     if missing:
         raise UnsupportedModel(
@@ -127,7 +128,7 @@ def functional_parts(model: Any) -> list[Any]:
     parts = {}
     for part in model._flatten_layers():
         if isinstance(part, keras.Sequential):
-            part = part._functional
+            part = getattr(part, "_functional", None)
         if isinstance(part, Functional):
             parts[id(part)] = part
     return list(parts.values())

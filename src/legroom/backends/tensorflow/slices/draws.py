@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 from collections import Counter
@@ -20,38 +21,31 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import (
-    gen_random_ops,
-    gen_stateful_random_ops,
-    gen_stateless_random_ops,
-    gen_stateless_random_ops_v2,
-)
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
 
 __all__ = ["STATEFUL_DRAWS", "Draw", "Drawn", "Instead", "cutting", "drawing", "read_draws"]
 
-_V1, _V2 = gen_stateless_random_ops, gen_stateless_random_ops_v2
 # Every op that draws, and its module.
-_DRAWS: dict[str, Any] = {
-    name: module
+_DRAWS = {
+    name: f"tensorflow.python.ops.{module}"
     for module, names in {
-        gen_random_ops: (
+        "gen_random_ops": (
             "random_standard_normal", "truncated_normal", "random_uniform", "random_uniform_int",
             "random_gamma", "random_poisson_v2", "random_shuffle", "multinomial",
             "parameterized_truncated_normal",
         ),
-        gen_stateful_random_ops: (
+        "gen_stateful_random_ops": (
             "stateful_standard_normal_v2", "stateful_truncated_normal", "stateful_uniform",
             "stateful_uniform_int", "stateful_uniform_full_int", "stateful_random_binomial",
         ),
-        _V1: (
+        "gen_stateless_random_ops": (
             "stateless_random_normal", "stateless_truncated_normal", "stateless_random_uniform",
             "stateless_random_uniform_int", "stateless_random_uniform_full_int",
             "stateless_multinomial", "stateless_parameterized_truncated_normal",
             "stateless_random_binomial", "stateless_random_gamma_v2", "stateless_random_poisson",
         ),
-        _V2: (
+        "gen_stateless_random_ops_v2": (
             "stateless_random_normal_v2", "stateless_truncated_normal_v2",
             "stateless_random_uniform_v2", "stateless_random_uniform_int_v2",
             "stateless_random_uniform_full_int_v2", "stateless_random_gamma_v3",
@@ -59,10 +53,9 @@ _DRAWS: dict[str, Any] = {
         ),
     }.items()
     for name in names
-    if hasattr(module, name)
 }  # fmt: skip
 # Those whose next draw is another one, whatever they are given: module and name.
-STATEFUL_DRAWS = [(module, op) for op, module in _DRAWS.items() if module not in (_V1, _V2)]
+STATEFUL_DRAWS = [(module, op) for op, module in _DRAWS.items() if "stateless" not in module]
 # Called with an op, the original function, its arguments by name and the shape that it is given.
 Instead = Callable[[str, Callable[..., Any], dict[str, Any], tuple[int, ...] | None], Any]
 # Those whose numbers come one after the other, as many for each of them. (A full range of integers
@@ -159,11 +152,11 @@ def drawing(instead: Instead) -> Iterator[None]:
     """Have a function called wherever random numbers are drawn."""
     with contextlib.ExitStack() as stack:
         for op, module in _DRAWS.items():
-            stack.enter_context(replaced(module, op, _hook(op, getattr(module, op), instead)))
+            stack.enter_context(patches.replaced(module, op, functools.partial(_hook, op, instead)))
         yield
 
 
-def _hook(op: str, original: Callable[..., Any], instead: Instead) -> Callable[..., Any]:
+def _hook(op: str, instead: Instead, original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
     def draw(*args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.keras.shadow import shadowed
+from legroom.backends import patches
+from legroom.backends.parts import METRIC
 from legroom.backends.tensorflow.step import batch
 
 __all__ = ["Held", "Results", "combine", "holding", "noting_results", "update_held"]
@@ -53,7 +54,8 @@ def holding(metrics: Sequence[Any], unweighted: Sequence[Any] = ()) -> Iterator[
     with contextlib.ExitStack() as stack:
         for index, metric in enumerate(metrics):
             plain = any(metric is other for other in unweighted)
-            stack.enter_context(shadowed(metric, "update_state", _recorder(held, index, plain)))
+            recorder = _recorder(held, index, plain)
+            stack.enter_context(patches.shadowed(metric, METRIC, "update_state", recorder))
         held.results = stack.enter_context(noting_results(metrics))
         yield held
 
@@ -73,7 +75,8 @@ def noting_results(metrics: Sequence[Any]) -> Iterator[Results]:
 
     with contextlib.ExitStack() as stack:
         for index, metric in enumerate(metrics):
-            stack.enter_context(shadowed(metric, "result", noting(index, metric.result)))
+            noted = noting(index, metric.result)
+            stack.enter_context(patches.shadowed(metric, METRIC, "result", noted))
         yield results
 
 

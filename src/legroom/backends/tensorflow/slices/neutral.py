@@ -10,14 +10,14 @@ samples of a batch.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
 from legroom.backends.tensorflow.slices.draws import Draw, Drawn, Instead, drawing
 
 __all__ = ["Seen", "neutral"]
@@ -49,8 +49,11 @@ def neutral(
     """
     seen = Seen()
     noise = _Noise(draws, start, by_sample)
-    layer = keras.layers.BatchNormalization
-    with drawing(_drawing(seen, noise)), replaced(layer, "call", _still(layer.call, seen)):
+    still = functools.partial(_still, seen)
+    with (
+        drawing(_drawing(seen, noise)),
+        patches.replaced("keras.src.layers:BatchNormalization", "call", still),
+    ):
         yield seen
 
 
@@ -114,7 +117,7 @@ def _drawing(seen: Seen, noise: _Noise) -> Instead:
     return draw
 
 
-def _still(original: Callable[..., Any], seen: Seen) -> Callable[..., Any]:
+def _still(seen: Seen, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if training and self.trainable and self.name not in seen.batch_norms:
             seen.batch_norms.append(self.name)

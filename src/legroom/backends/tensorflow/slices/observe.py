@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from legroom.backends import patches
 from legroom.backends.keras.own_draws import own_draws
 from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
-from legroom.backends.keras.shadow import replaced
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
 from legroom.backends.tensorflow.slices.draws import Drawn
 from legroom.backends.tensorflow.slices.metrics import holding, noting_results
@@ -188,17 +188,16 @@ def _rows(gradient: Any) -> int | None:
 def _larger_gradients(factor: float) -> Any:
     if factor == 1.0:
         return contextlib.nullcontext()
-    gradient = tf.GradientTape.gradient
 
-    def larger(*args: Any, **kwargs: Any) -> Any:
-        def times(g: Any) -> Any:
-            if isinstance(g, tf.IndexedSlices):
-                return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
-            return None if g is None else g * factor
+    def times(g: Any) -> Any:
+        if isinstance(g, tf.IndexedSlices):
+            return tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape)
+        return None if g is None else g * factor
 
-        return tf.nest.map_structure(times, gradient(*args, **kwargs))
+    def larger(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: tf.nest.map_structure(times, original(*args, **kwargs))
 
-    return replaced(tf.GradientTape, "gradient", larger)
+    return patches.replaced("tensorflow:GradientTape", "gradient", larger)
 
 
 def to_array(value: Any) -> Any:

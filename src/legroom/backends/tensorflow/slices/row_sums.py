@@ -11,15 +11,15 @@ comparing; each of these sums over the slices has a table of its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.tensorflow import numpy as keras_numpy
 from tensorflow.python.ops import gen_resource_variable_ops
 
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
 from legroom.backends.tensorflow.commit.rehearsal import same_after
 
 __all__ = ["RowSums", "taken_of_rows"]
@@ -118,13 +118,18 @@ def _answering(answer: Callable[[str], Any]) -> Iterator[None]:
     """Keras's functions of a sparse gradient are answered with the sums of that function."""
     with contextlib.ExitStack() as hooks:
         for take in _TAKES:
-            original = getattr(keras_numpy, take)
-
-            def call(x: Any, take: str = take, original: Any = original) -> Any:
-                sums = answer(take) if isinstance(x, tf.IndexedSlices) else None
-                if sums is None:
-                    return original(x)
-                return tf.IndexedSlices(sums, x.indices, x.dense_shape)
-
-            hooks.enter_context(replaced(keras_numpy, take, call))
+            answered = functools.partial(_answered, take, answer)
+            hooks.enter_context(
+                patches.replaced("keras.src.backend.tensorflow.numpy", take, answered)
+            )
         yield
+
+
+def _answered(
+    take: str, answer: Callable[[str], Any], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    def call(x: Any) -> Any:
+        sums = answer(take) if isinstance(x, tf.IndexedSlices) else None
+        return original(x) if sums is None else tf.IndexedSlices(sums, x.indices, x.dense_shape)
+
+    return call

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import Layer, ops, tree
+from keras import ops, tree
 from keras.src.losses import loss as loss_module
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from legroom.backends import patches
+from legroom.backends.parts import LAYER, LOSS_SCALE_OPTIMIZER, LOSSES
 
 __all__ = ["Scale", "scaling"]
 
@@ -112,10 +112,10 @@ def scaling(scale: Scale, *, unscaled: bool = False) -> Iterator[Scale]:
 
 def _patch() -> None:
     if not patches.has(__name__):
-        patches.put(__name__, loss_module, "reduce_weighted_values", _reduction)
-        patches.put(__name__, loss_module.Loss, "__call__", _naming)
-        patches.put(__name__, Layer, "add_loss", _adding)
-        patches.put(__name__, LossScaleOptimizer, "scale_loss", _scaled)
+        patches.put(__name__, LOSSES, "reduce_weighted_values", _reduction)
+        patches.put(__name__, f"{LOSSES}:Loss", "__call__", _naming)
+        patches.put(__name__, LAYER, "add_loss", _adding)
+        patches.put(__name__, LOSS_SCALE_OPTIMIZER, "scale_loss", _scaled)
 
 
 def _reduction(original: Callable[..., Any]) -> Callable[..., Any]:

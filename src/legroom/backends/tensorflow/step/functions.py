@@ -22,6 +22,7 @@ from keras import tree
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends import patches
+from legroom.backends.parts import FUNCTION
 from legroom.backends.tensorflow.commit import collect
 from legroom.backends.tensorflow.step.by_arguments import VariedStep, is_number
 from legroom.backends.tensorflow.step.careful import Careful
@@ -137,7 +138,7 @@ def guard_functions(guard: Guard) -> None:
     if patches.has(__name__):
         return
     collect.watch_applies(_saw_apply)
-    patches.put(__name__, Function, "__call__", functools.partial(_calling, guard))
+    patches.put(__name__, FUNCTION, "__call__", functools.partial(_calling, guard))
     patches.at_removal(_steps.clear)
 
 

@@ -19,9 +19,9 @@ import tensorflow as tf
 from keras import tree
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends import patches
+from legroom.backends.parts import FUNCTION
 from legroom.backends.tensorflow.step.effects import written_handles
 from legroom.backends.tensorflow.step.traits import is_ours
 from legroom.backends.tensorflow.step.write_log import WriteLog, current_log, unlogged
@@ -105,7 +105,7 @@ def with_signature(function: Any, args: Any) -> Any:
 def patch_functions() -> None:
     """Be called wherever a `tf.function` is called."""
     if not patches.has(__name__):
-        patches.put(__name__, Function, "__call__", _looked_into)
+        patches.put(__name__, FUNCTION, "__call__", _looked_into)
 
 
 def _looked_into(original: Callable[..., Any]) -> Callable[..., Any]:

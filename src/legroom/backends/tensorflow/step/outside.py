@@ -7,12 +7,11 @@ its own, can't be run on trial, and slices would do it several times.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tensorflow.python.ops import gen_dataset_ops, gen_lookup_ops
-
-from legroom.backends.keras.shadow import replaced
+from legroom.backends import patches
 from legroom.core.errors import UnlikeBefore
 
 __all__ = ["nothing_outside", "reaches_outside"]
@@ -28,12 +27,12 @@ _OPS = {
     "IteratorGetNextAsOptional": _DATA,
 }
 _FUNCTIONS = {
-    gen_lookup_ops: {
+    "tensorflow.python.ops.gen_lookup_ops": {
         "lookup_table_insert_v2": _TABLE,
         "lookup_table_remove_v2": _TABLE,
         "lookup_table_import_v2": _TABLE,
     },
-    gen_dataset_ops: {
+    "tensorflow.python.ops.gen_dataset_ops": {
         "iterator_get_next": _DATA,
         "iterator_get_next_sync": _DATA,
         "iterator_get_next_as_optional": _DATA,
@@ -62,12 +61,12 @@ def nothing_outside() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module, names in _FUNCTIONS.items():
             for name, reason in names.items():
-                if hasattr(module, name):
-                    stack.enter_context(replaced(module, name, _refusing(reason)))
+                refusing = functools.partial(_refusing, reason)
+                stack.enter_context(patches.replaced(module, name, refusing))
         yield
 
 
-def _refusing(reason: str) -> Any:
+def _refusing(reason: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise UnlikeBefore(reason)
 

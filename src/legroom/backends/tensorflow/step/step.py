@@ -11,7 +11,7 @@ from typing import Any, cast
 import keras
 from keras import tree
 
-from legroom.backends.keras.parts import missing
+from legroom.backends import patches
 from legroom.backends.keras.rules import Rules
 from legroom.backends.tensorflow.device import oom, pool
 from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
@@ -132,7 +132,7 @@ class Step:
 
     def rules(self, data: Any) -> Rules:
         """How the step's slices are put together; found out on the first call."""
-        if self._rules is None and (lacking := missing("slices")) is not None:
+        if self._rules is None and (lacking := patches.missing("slices")) is not None:
             self._rules = Rules(refusal=lacking)
         if self._rules is None:
             graphs = self._whole.prepare(data)  # what it creates must exist before it is compared

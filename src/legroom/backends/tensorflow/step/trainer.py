@@ -16,8 +16,8 @@ from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 
 from legroom.backends import patches
-from legroom.backends.keras.parts import missing
 from legroom.backends.keras.trainable import as_first_traced
+from legroom.backends.parts import TRAINER
 from legroom.backends.tensorflow.input.counted import Counted
 from legroom.backends.tensorflow.input.data_end import DataEnd, keras_at_the_end
 from legroom.backends.tensorflow.step.batch import concatenate
@@ -56,12 +56,13 @@ def patch_trainer(
         return
     try:
         for kind, name in _MADE.items():
-            patches.put(__name__, _Trainer, name, functools.partial(_making, kind, manner, guard))
+            made = functools.partial(_making, kind, manner, guard)
+            patches.put(__name__, TRAINER, name, made)
         for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
                      "predict_on_batch"):  # fmt: skip
             surrounded = functools.partial(_surrounded, name, manner, around)
-            patches.put(__name__, _Trainer, name, surrounded)
-        if missing("resume") is None:
+            patches.put(__name__, TRAINER, name, surrounded)
+        if patches.missing("resume") is None:
             from legroom.backends.tensorflow.input.positions import patch_epochs
 
             patch_epochs()

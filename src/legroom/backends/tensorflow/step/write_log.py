@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from legroom.backends import patches
+from legroom.backends.parts import RESOURCE_VARIABLE
 from legroom.backends.tensorflow.step.effects import on_host, put_back
 
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
@@ -127,7 +128,7 @@ def _patch_writes() -> None:
         kinds.extend(kind.__subclasses__())
         for name in _WRITERS:
             if name in vars(kind):  # some subclasses carry their own copy of the method
-                patches.put(__name__, kind, name, _seen)
+                patches.put(__name__, RESOURCE_VARIABLE, name, _seen, on=kind)
 
 
 def _seen(original: Any) -> Any:
