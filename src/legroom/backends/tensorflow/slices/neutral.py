@@ -17,8 +17,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from legroom.backends.keras.rules import Draw
+from legroom.backends.keras.runs import Drawn
 from legroom.backends.keras.shadow import replaced
-from legroom.backends.tensorflow.slices.draws import Draw, Drawn, Instead, drawing
+from legroom.backends.tensorflow.slices.draws import Instead, drawing
 
 __all__ = ["Seen", "neutral"]
 

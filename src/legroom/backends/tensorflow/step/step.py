@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 from collections.abc import Callable, Sequence
@@ -146,7 +147,8 @@ class Step:
             self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
             self._slices = None  # a graph that nobody asks for again
             if self._returns is not None:
-                self._rules.outputs = _as_said(self._returns, len(self._rules.outputs))
+                outputs = _as_said(self._returns, len(self._rules.outputs))
+                self._rules = dataclasses.replace(self._rules, outputs=outputs)
         return self._rules
 
     def _too_much(self, data: Any, samples: int) -> bool:
