@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras import layers
 
 import legroom
+from legroom.backends.keras.runs import Drawn
 from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
-from legroom.backends.tensorflow.slices.draws import Drawn, cutting, read_draws
+from legroom.backends.tensorflow.slices.draws import cutting, read_draws
 from legroom.core.events import listening
 
 from .comparing import LABELS, RNG, VALUES, N, X, compare, relative

@@ -330,3 +330,20 @@ def test_fit_is_guarded_after_a_watch_that_it_began_in():
 def _compiled(model):
     model.compile("sgd", "mse")
     return model
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_results_are_put_together_as_the_user_says_if_slices_run(refused):
+    model, optimizer, steps = net(), optimizers.SGD(0.05), tf.Variable(0)
+    optimizer.build(model.trainable_variables)
+
+    @legroom.step(slice_size=5, returns=("mean", "last"))
+    @tf.function
+    def step(x, y):
+        if refused:
+            steps.assign_add(1)  # which slices would do several times
+        return update(model, optimizer, model.trainable_variables, x, y), tf.reduce_mean(x)
+
+    x, y = BATCHES[0]
+    _, mean = step(x, y)
+    np.testing.assert_allclose(mean, tf.reduce_mean(x if refused else x[10:]), rtol=1e-5)

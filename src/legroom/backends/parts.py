@@ -18,7 +18,8 @@ from typing import Any
 
 __all__ = ["BRIEFLY", "CONTEXT", "DATASET", "FUNCTION", "FUNCTIONAL", "KNOWN", "LAYER", "LOSSES",
            "LOSS_SCALE_OPTIMIZER", "METRIC", "NEEDED", "ON_OBJECT", "OPTIMIZER", "PARTS",
-           "REPLACED", "RESOURCE_VARIABLE", "RESOURCE_VARIABLES", "TRAINER", "VARIABLE", "Part", "as_table"]  # fmt: skip
+           "REPLACED", "RESOURCE_VARIABLE", "RESOURCE_VARIABLES", "TRAINER", "VARIABLE", "Part",
+           "as_table"]  # fmt: skip
 
 # The versions that legroom is tested with, the first and the last; see tests/versions/pairs.txt.
 KNOWN = {"keras": ("3.5", "3.15"), "tensorflow": ("2.16", "2.21")}

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Rules"]
+__all__ = ["Draw", "Refused", "Rules"]
 
 
-@dataclasses.dataclass
+class Refused(Exception):
+    """A step can't be sliced at all; the message says why, as `Rules.refusal` does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """A random draw of a step, for batches of any size.
+
+    Attributes:
+        op: What draws.
+        axes: The length of each axis; for one that grows with the batch, that of one sample.
+        grows: Which axes these are.
+        scope: Where it is drawn: a path that has the layer's name in it.
+        way: How slices draw it: "rows" of the whole batch's, "same" in each of them, or "apart":
+            other numbers than the whole batch would have drawn.
+        even: Whether it is drawn as often on every batch, whatever its size.
+    """
+
+    op: str
+    axes: tuple[int, ...]
+    grows: tuple[bool, ...]
+    scope: str
+    way: str
+    even: bool = True
+
+    def fits(self, op: str, shape: tuple[int, ...] | None, samples: int) -> bool:
+        """Whether this may be the draw of this op and shape, on so many samples."""
+        axes = tuple(n * samples if g else n for n, g in zip(self.axes, self.grows, strict=True))
+        return op == self.op and (shape is None or shape == axes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Rules:
     """How a step's slices are put together to the step of the whole batch.
 
     Attributes:
         applies: How many optimizers the step applies, in turn.
         gradients: For each of them whether the whole batch's gradient is the "mean" of the
-            slices' (weighted by samples) or their "sum".
+            slices' (weighted by samples) or their "sum"; None where it is neither, and the mean is
+            taken.
         rows: For each apply and variable, what a sparse gradient has rows for: "samples", which
             optimizers take one by one, or "entries" of the table, whose rows are one already.
         terms: For each loss term the same; None where its own reduction tells.
@@ -39,20 +72,20 @@ class Rules:
     """
 
     applies: int = 1
-    gradients: list[str] = dataclasses.field(default_factory=lambda: ["mean"])
-    rows: list[list[str | None]] = dataclasses.field(default_factory=list)
-    terms: list[str | None] = dataclasses.field(default_factory=list)
-    outputs: list[str] = dataclasses.field(default_factory=list)
+    gradients: Sequence[str | None] = ("mean",)
+    rows: Sequence[Sequence[str | None]] = ()
+    terms: Sequence[str | None] = ()
+    outputs: Sequence[str] = ()
     counts: bool = False
-    metrics: list[Any] = dataclasses.field(default_factory=list)
-    held: list[list[str]] = dataclasses.field(default_factory=list)
-    late: dict[int, Any] = dataclasses.field(default_factory=dict)
+    metrics: Sequence[Any] = ()
+    held: Sequence[Sequence[str]] = ()
+    late: Mapping[int, Any] = dataclasses.field(default_factory=dict)
     concatenates: bool = False
-    unweighted: list[Any] = dataclasses.field(default_factory=list)
-    coupled: list[str] = dataclasses.field(default_factory=list)
-    draws: list[Any] = dataclasses.field(default_factory=list)
-    seeds: list[Any] = dataclasses.field(default_factory=list)
-    redrawn: list[str] = dataclasses.field(default_factory=list)
+    unweighted: Sequence[Any] = ()
+    coupled: Sequence[str] = ()
+    draws: Sequence[Draw] = ()
+    seeds: Sequence[Any] = ()
+    redrawn: Sequence[str] = ()
     refusal: str | None = None
     unverified: str | None = None
 

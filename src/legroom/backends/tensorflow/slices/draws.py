@@ -12,7 +12,6 @@ batches of three sizes are compared (see `sameness`).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import math
@@ -23,8 +22,10 @@ from typing import Any
 import tensorflow as tf
 
 from legroom.backends import patches
+from legroom.backends.keras.rules import Draw
+from legroom.backends.keras.runs import Drawn
 
-__all__ = ["STATEFUL_DRAWS", "Draw", "Drawn", "Instead", "cutting", "drawing", "read_draws"]
+__all__ = ["STATEFUL_DRAWS", "Instead", "cutting", "drawing", "read_draws"]
 
 # Every op that draws, and its module.
 _DRAWS = {
@@ -63,48 +64,6 @@ Instead = Callable[[str, Callable[..., Any], dict[str, Any], tuple[int, ...] | N
 _IN_ORDER = {
     "stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2",
 }  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """One draw, as it was seen.
-
-    Attributes:
-        op: What drew.
-        shape: Of its numbers.
-        scope: TensorFlow's name scope, which has the layer's name in it.
-    """
-
-    op: str
-    shape: tuple[int, ...]
-    scope: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Draw:
-    """A draw of a step, for batches of any size.
-
-    Attributes:
-        op: What draws.
-        axes: The length of each axis; for one that grows with the batch, that of one sample.
-        grows: Which axes these are.
-        scope: As in `Drawn`.
-        way: How slices draw it: "rows" of the whole batch's, "same" in each of them, or "apart":
-            other numbers than the whole batch would have drawn.
-        even: Whether it is drawn as often on every batch, whatever its size.
-    """
-
-    op: str
-    axes: tuple[int, ...]
-    grows: tuple[bool, ...]
-    scope: str
-    way: str
-    even: bool = True
-
-    def fits(self, op: str, shape: tuple[int, ...] | None, samples: int) -> bool:
-        """Whether this may be the draw of this op and shape, on so many samples."""
-        axes = tuple(n * samples if g else n for n, g in zip(self.axes, self.grows, strict=True))
-        return op == self.op and (shape is None or shape == axes)
 
 
 def read_draws(seen: Sequence[Sequence[Drawn]], sizes: Sequence[int]) -> list[Draw]:

@@ -18,7 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from legroom.backends import patches
-from legroom.backends.tensorflow.slices.draws import Draw, Drawn, Instead, drawing
+from legroom.backends.keras.rules import Draw
+from legroom.backends.keras.runs import Drawn
+from legroom.backends.tensorflow.slices.draws import Instead, drawing
 
 __all__ = ["Seen", "neutral"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -15,8 +14,8 @@ from legroom.backends import patches
 from legroom.backends.keras.own_draws import own_draws
 from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.runs import Run
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
-from legroom.backends.tensorflow.slices.draws import Drawn
 from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
@@ -24,30 +23,7 @@ from legroom.backends.tensorflow.step.outside import nothing_outside
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
-__all__ = ["Run", "bear", "observe", "to_array"]
-
-
-@dataclasses.dataclass
-class Run:
-    """What a run over some slices showed."""
-
-    outputs: list[list[Any]]
-    gradients: list[list[list[Any]]]  # by slice, by apply, by variable
-    terms: list[list[Any]]
-    names: list[str]
-    counts: list[dict[int, Any]]
-    draws: list[list[Drawn]]
-    batch_norms: list[str]
-    held: list[list[list[Any]]]  # by slice, by update, by argument
-    written: dict[int, tuple[Any, Any, Any]]  # variable, before, after
-    trained: set[int]
-    sizes: list[int]
-    rows: list[list[list[int | None]]]  # by slice, by apply, by variable: a sparse gradient's rows
-    results: set[int] = dataclasses.field(default_factory=set)  # outputs that are metrics' results
-    goes_on: bool = False  # whether weights are looked at after the last apply
-    late: dict[int, Any] = dataclasses.field(default_factory=dict)  # written after the last apply
-    refusal: str | None = None  # why an apply can't be made of slices
-    python: list[str] = dataclasses.field(default_factory=list)  # what it changed in Python
+__all__ = ["bear", "observe", "to_array"]
 
 
 def observe(
@@ -73,7 +49,7 @@ def observe(
         metrics: Metrics whose results are to be known again among the step's outputs.
         by_sample: The scopes of draws that are made another for each sample.
     """
-    run = Run([], [], [], [], [], [], [], [], {}, set(), sizes, [])
+    run = Run(sizes)
     python = PythonState(traits.origin)
     with own_draws(), nothing_outside(), logging_writes() as log:
         try:

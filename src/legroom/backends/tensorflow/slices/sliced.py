@@ -280,7 +280,7 @@ class SlicedStep:
             if applies >= len(self._updates):
                 raise UnlikeBefore("it applies its optimizers now more often and now less")
             if applies == number:
-                mean = self._rules.gradients[number] == "mean"
+                mean = self._rules.gradients[number] != "sum"
                 weight = share if mean and id(call.optimizer) not in scale.weighted else None
                 sparse = self._updates[number].accumulate(call, weight, self._slices)
                 if not last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 from collections.abc import Callable, Sequence
@@ -145,8 +146,9 @@ class Step:
             too_much = functools.partial(self._too_much, data)
             self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
             self._slices = None  # a graph that nobody asks for again
-            if self._returns is not None:
-                self._rules.outputs = _as_said(self._returns, len(self._rules.outputs))
+            if self._returns is not None and self._rules.refusal is None:
+                outputs = _as_said(self._returns, len(self._rules.outputs))
+                self._rules = dataclasses.replace(self._rules, outputs=outputs)
         return self._rules
 
     def _too_much(self, data: Any, samples: int) -> bool:
