@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from legroom.backends.tensorflow.forecast.graph_script import write_script
+from legroom.backends.tensorflow.forecast.replay import smallest_pool
 from legroom.core.graphs import StepWalk
 from legroom.core.traces import StepTrace
-from legroom.prediction.replay import smallest_pool
 from legroom.prediction.timeline import Peak, find_peak
-from legroom.prediction.traced import write_script
 
 __all__ = ["StepNeeds", "WalkedNeeds"]
 

@@ -15,16 +15,22 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.backends.base import current
+from legroom.backends.tensorflow.forecast.breakdown import by_kind, by_layer, kind_of, plain_name
+from legroom.backends.tensorflow.forecast.ordering import orderer
+from legroom.backends.tensorflow.forecast.replay import (
+    Replay,
+    look_closer,
+    replay,
+    replays,
+    smallest_pool,
+)
+from legroom.backends.tensorflow.forecast.script import Script
+from legroom.backends.tensorflow.forecast.xla_script import write_compiled
 from legroom.core.errors import LegroomError, UnsupportedModel
 from legroom.core.garbage import collected_later
 from legroom.core.series import thinned
 from legroom.core.units import parse_size
-from legroom.prediction.breakdown import by_kind, by_layer, kind_of, plain_name
-from legroom.prediction.compiled import write_compiled
 from legroom.prediction.estimate import BREAKDOWN, Estimate
-from legroom.prediction.ordering import orderer
-from legroom.prediction.replay import Replay, look_closer, replay, replays, smallest_pool
-from legroom.prediction.script import Script
 
 __all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
 
@@ -379,10 +385,10 @@ def _parts(total: int, kinds: dict[str, int], held: dict[str, int]) -> tuple[int
 
 def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
     from legroom.backends.tensorflow.device.threads import asked_threads
+    from legroom.backends.tensorflow.forecast.probe_script import read_recording
     from legroom.backends.tensorflow.graph.scratch import later_scratch
     from legroom.backends.tensorflow.graph.stepgraph import trace_step
     from legroom.backends.tensorflow.probe.parent import SIZES, ProbeChild
-    from legroom.prediction.recording import read_recording
 
     with ProbeChild(
         threads=asked_threads()
@@ -402,8 +408,8 @@ def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, Any]:
 
 
 def _walk(step: Any, threads: int) -> Script:
+    from legroom.backends.tensorflow.forecast.graph_script import write_script
     from legroom.backends.tensorflow.graph.walk import input_sizes, walk_step
-    from legroom.prediction.traced import write_script
 
     return write_script(walk_step(step), step.held, input_sizes(step), threads)
 

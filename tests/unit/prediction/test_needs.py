@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from legroom.backends.tensorflow.forecast.replay import replay, smallest_pool
+from legroom.backends.tensorflow.forecast.script import Allocation, Script
 from legroom.core.graphs import Graph, Node, StepWalk
 from legroom.prediction.needs import WalkedNeeds
-from legroom.prediction.replay import replay, smallest_pool
-from legroom.prediction.script import Allocation, Script
 
 MIB = 2**20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from legroom.backends.tensorflow.forecast.replay import Live
 from legroom.messages.ops import layer_of_op, match_layer, role_of_op
-from legroom.prediction.replay import Live
 
 __all__ = ["by_kind", "by_layer", "kind_of", "plain_name"]
 
