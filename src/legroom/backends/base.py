@@ -3,7 +3,7 @@
 The floors above know a framework by these protocols only, and get it from `current` or `running`.
 A backend is a class with a property for each of them, which imports what is behind it when it is
 first asked for: asking which backend there is imports no framework. Mostly a module is behind it,
-whose functions are the protocol's.
+whose functions are the protocol's. Those about models that are looked at are in `models`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from legroom.backends.models import Predictions
 from legroom.backends.places import Watch
 from legroom.core.errors import UnsupportedModel
 from legroom.core.stages import Stage
@@ -384,6 +385,11 @@ class Backend(Protocol):
     @property
     def recompute(self) -> Recompute:
         """Less kept, more computed."""
+        ...
+
+    @property
+    def predictions(self) -> Predictions:
+        """What steps will need."""
         ...
 
     @property

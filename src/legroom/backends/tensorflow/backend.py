@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from legroom.backends import base
+from legroom.backends.models import Predictions
 
 __all__ = ["BACKEND"]
 
@@ -77,6 +78,12 @@ class _TensorFlow:
         from legroom.backends.tensorflow.recompute import face
 
         return face
+
+    @property
+    def predictions(self) -> Predictions:
+        from legroom.backends.tensorflow.forecast import step_forecast
+
+        return step_forecast
 
     @property
     def growth(self) -> base.Growth:
