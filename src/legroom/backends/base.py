@@ -16,7 +16,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from legroom.backends.models import Predictions
+from legroom.backends.models import (
+    AfterTraining,
+    LeanerModels,
+    ModelFiles,
+    Models,
+    Predictions,
+)
 from legroom.backends.places import Watch
 from legroom.core.errors import UnsupportedModel
 from legroom.core.stages import Stage
@@ -385,6 +391,26 @@ class Backend(Protocol):
     @property
     def recompute(self) -> Recompute:
         """Less kept, more computed."""
+        ...
+
+    @property
+    def model_files(self) -> ModelFiles:
+        """Saved models."""
+        ...
+
+    @property
+    def models(self) -> Models:
+        """Models read."""
+        ...
+
+    @property
+    def leaner_models(self) -> LeanerModels:
+        """Models changed."""
+        ...
+
+    @property
+    def after_training(self) -> AfterTraining:
+        """Models made smaller, for use."""
         ...
 
     @property

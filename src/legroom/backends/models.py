@@ -2,11 +2,139 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from legroom.core.figures import StepFigures
+from legroom.core.traces import StepTrace
+from legroom.messages.layers import LayerFacts
 
-__all__ = ["Predictions", "StepForecast"]
+__all__ = [
+    "AfterTraining",
+    "LeanerModels",
+    "ModelFiles",
+    "Models",
+    "Predictions",
+    "StepForecast",
+]
+
+
+class ModelFiles(Protocol):
+    """Saved models. Importing it must not import Keras."""
+
+    def read_config(self, path: Path) -> dict[str, Any]:
+        """The architecture in a file, without Keras; raises `UnsupportedModel`, `OSError`."""
+        ...
+
+    def read_compiled(self, config: dict[str, Any]) -> tuple[Any, Any]:
+        """The optimizer and the loss that a model was saved with; None where it has none."""
+        ...
+
+    def build_config(self, config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) -> Any:
+        """A model of an architecture, whose weights have shapes and no values."""
+        ...
+
+
+class Models(Protocol):
+    """Models read, not run, and without allocating anything."""
+
+    def check_model(self, model: Any, method: str) -> None:
+        """Raises `UnsupportedModel` for one that can't be asked about."""
+        ...
+
+    def architecture(self, model: Any) -> dict[str, Any] | None:
+        """A model's architecture as data; None where only its own code knows it."""
+        ...
+
+    def layer_facts(self, model: Any) -> list[LayerFacts]:
+        """The layers of a model, those of models inside it included."""
+        ...
+
+    def coupling_layers(self, model: Any) -> list[str]:
+        """The layers that look across the batch while training."""
+        ...
+
+    def is_recurrent(self, model: Any) -> bool:
+        """Whether it has loops over time."""
+        ...
+
+    def open_axes(self, model: Any) -> bool:
+        """Whether inputs have axes beside the batch whose length the model leaves open."""
+        ...
+
+    def parameters(self, model: Any) -> int:
+        """How many numbers a model's weights are."""
+        ...
+
+    def weight_bytes(self, model: Any) -> int:
+        """The bytes of all weights."""
+        ...
+
+    def gradient_bytes(self, model: Any) -> int:
+        """The bytes of the gradients of all weights that are trained."""
+        ...
+
+    def slot_bytes(self, optimizer: Any, model: Any) -> int:
+        """The bytes of what an optimizer keeps for a model's weights."""
+        ...
+
+    def trace_gradients(self, model: Any, samples: int, loss: Any = None) -> StepTrace:
+        """The gradients of a step on this many samples; weights need no values."""
+        ...
+
+
+class LeanerModels(Protocol):
+    """Models changed to be leaner: a change by its name, as `legroom.slim` takes it."""
+
+    def changed_model(self, model: Any, change: str) -> tuple[Any, list[str]] | None:
+        """A changed copy, and the layers whose weights begin anew; None without a change."""
+        ...
+
+    def imagined(self, model: Any, change: str) -> AbstractContextManager[Any]:
+        """The same for being asked about: without memory, and without a trace of it afterwards."""
+        ...
+
+    def in_half_precision(self, model: Any) -> AbstractContextManager[Any]:
+        """A copy in mixed precision, for being asked about."""
+        ...
+
+    def valueless_model(self, model: Any, change: str, *, safe: bool) -> Any:
+        """A changed model of shapes only, for `Models.trace_gradients`; None without a change."""
+        ...
+
+    def layer_of_change(self, change: str, layers: Sequence[LayerFacts]) -> str:
+        """The layer that a change is about; empty where it is about the whole model."""
+        ...
+
+    def halved_input(self, model: Any) -> str:
+        """What a smaller input is, in words; empty where there is none."""
+        ...
+
+
+class AfterTraining(Protocol):
+    """What a trained model can be made into, for use; with sizes measured."""
+
+    def int8_model(self, model: Any) -> tuple[Any, list[str]]:
+        """A copy that holds int8 where it can, and the layers that can."""
+        ...
+
+    def pruned_model(self, model: Any, share: float) -> Any:
+        """A copy with zeros for this share of its weights."""
+        ...
+
+    def int8_bytes(self, model: Any) -> tuple[int, list[str]]:
+        """The weights of the first, and the layers."""
+        ...
+
+    def pruned_bytes(self, model: Any, share: float) -> tuple[int, int]:
+        """The weights in a compressed file, as they are and pruned."""
+        ...
+
+    def tflite_bytes(self, model: Any) -> int:
+        """The size of a TFLite file of it."""
+        ...
 
 
 class StepForecast(Protocol):

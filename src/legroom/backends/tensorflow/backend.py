@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from legroom.backends import base
-from legroom.backends.models import Predictions
+from legroom.backends.models import (
+    AfterTraining,
+    LeanerModels,
+    ModelFiles,
+    Models,
+    Predictions,
+)
 
 __all__ = ["BACKEND"]
 
@@ -78,6 +84,30 @@ class _TensorFlow:
         from legroom.backends.tensorflow.recompute import face
 
         return face
+
+    @property
+    def model_files(self) -> ModelFiles:
+        from legroom.backends.keras import model_file
+
+        return model_file
+
+    @property
+    def models(self) -> Models:
+        from legroom.backends.tensorflow.models import face
+
+        return face
+
+    @property
+    def leaner_models(self) -> LeanerModels:
+        from legroom.backends.tensorflow.models import leaner
+
+        return leaner
+
+    @property
+    def after_training(self) -> AfterTraining:
+        from legroom.backends.tensorflow.models import after_training
+
+        return after_training
 
     @property
     def predictions(self) -> Predictions:
