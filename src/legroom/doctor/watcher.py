@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from legroom.backends.base import imported
 from legroom.core.events import emit
 from legroom.core.findings import Finding
 from legroom.doctor.examiner import UNEXPLAINED, Examiner
@@ -157,12 +158,11 @@ class Watcher:
         self.tick(loop, loop.place, "iteration", loop.iteration)
 
     def find_signs(self) -> None:
-        """Have TensorFlow's signs read as well, once it is there."""
-        if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
-            from legroom.backends.tensorflow.growth.signs import Signs
-
-            self._signs = self._examiner.signs = Signs(self)
-            self._signs.start()
+        """Have the framework's signs read as well, once it is there."""
+        if self._signs is None and "keras" in sys.modules:
+            for backend in imported():
+                self._signs = self._examiner.signs = backend.growth_signs.Signs(self)
+                self._signs.start()
 
     def call_begins(self) -> bool:
         """A call that is known to be long: nothing in it is followed."""

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from legroom.backends import base
-from legroom.backends.models import (
-    AfterTraining,
-    LeanerModels,
-    ModelFiles,
-    Models,
-    Predictions,
-)
 
 __all__ = ["BACKEND"]
 
@@ -62,6 +55,12 @@ class _TensorFlow:
         return pipeline
 
     @property
+    def fits(self) -> base.Fits:
+        from legroom.backends.tensorflow.input import fit_calls
+
+        return fit_calls
+
+    @property
     def epochs(self) -> base.WatchedEpochs:
         from legroom.backends.tensorflow.input import positions
 
@@ -86,31 +85,31 @@ class _TensorFlow:
         return face
 
     @property
-    def model_files(self) -> ModelFiles:
+    def model_files(self) -> base.ModelFiles:
         from legroom.backends.keras import model_file
 
         return model_file
 
     @property
-    def models(self) -> Models:
+    def models(self) -> base.Models:
         from legroom.backends.tensorflow.models import face
 
         return face
 
     @property
-    def leaner_models(self) -> LeanerModels:
+    def leaner_models(self) -> base.LeanerModels:
         from legroom.backends.tensorflow.models import leaner
 
         return leaner
 
     @property
-    def after_training(self) -> AfterTraining:
+    def after_training(self) -> base.AfterTraining:
         from legroom.backends.tensorflow.models import after_training
 
         return after_training
 
     @property
-    def predictions(self) -> Predictions:
+    def predictions(self) -> base.Predictions:
         from legroom.backends.tensorflow.forecast import step_forecast
 
         return step_forecast
@@ -120,6 +119,12 @@ class _TensorFlow:
         from legroom.backends.tensorflow.growth import release
 
         return release
+
+    @property
+    def growth_signs(self) -> base.GrowthSigns:
+        from legroom.backends.tensorflow.growth import signs
+
+        return signs
 
 
 BACKEND: base.Backend = _TensorFlow()
