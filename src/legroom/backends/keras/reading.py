@@ -167,5 +167,5 @@ def _shapes(layer: Any, side: str) -> tuple[tuple[int | None, ...], ...]:
 
 
 def _item_bytes(variable: Any) -> int:
-    dtype = variable.dtype  # a name; but of a framework's own variable an object that has one
-    return int(np.dtype(getattr(dtype, "name", dtype)).itemsize)
+    dtype = variable.dtype  # a name; but TensorFlow's own variables have a type that knows its size
+    return int(dtype.size if hasattr(dtype, "size") else np.dtype(dtype).itemsize)
