@@ -26,6 +26,7 @@ from legroom.backends.models import (
     Predictions,
     StepForecast,
 )
+from legroom.backends.steps import BackendStep
 from legroom.core.errors import UnsupportedModel
 from legroom.core.traces import LayerCost
 from legroom.machine.budget import DeviceReading
@@ -142,7 +143,7 @@ class Trainer(Protocol):
     def patch_trainer(
         self,
         manner: Callable[[Any], Hashable],
-        guard: Callable[[Any, str, Any], Callable[[Any], Any]],
+        guard: Callable[[Any, str, BackendStep], Callable[[Any], Any]],
         around: Callable[[Any, str, Callable[[], Any]], Any],
     ) -> None:
         """Hand Keras guarded functions for the models that are wanted."""
@@ -161,12 +162,15 @@ class Functions(Protocol):
     """Training steps written by hand."""
 
     def guarded_function(
-        self, function: Any, guard: Callable[[Any], Callable[[Any], Any]], returns: Any = None
+        self,
+        function: Any,
+        guard: Callable[[BackendStep], Callable[[Any], Any]],
+        returns: Any = None,
     ) -> Any:
         """The function, guarded."""
         ...
 
-    def guard_functions(self, guard: Callable[[Any], Callable[[Any], Any]]) -> None:
+    def guard_functions(self, guard: Callable[[BackendStep], Callable[[Any], Any]]) -> None:
         """Guard every function that applies an optimizer."""
         ...
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from legroom.core.figures import StepFigures
-from legroom.core.traces import StepTrace
 from legroom.messages.layers import LayerFacts
 
 __all__ = [
@@ -80,8 +79,8 @@ class Models(Protocol):
         """The bytes of what an optimizer keeps for a model's weights."""
         ...
 
-    def trace_gradients(self, model: Any, samples: int, loss: Any = None) -> StepTrace:
-        """The gradients of a step on this many samples; weights need no values."""
+    def step_bytes(self, model: Any, samples: int, loss: Any = None) -> int:
+        """What the gradients of a step need beside weights and optimizer; those need no values."""
         ...
 
 
@@ -101,7 +100,7 @@ class LeanerModels(Protocol):
         ...
 
     def valueless_model(self, model: Any, change: str, *, safe: bool) -> Any:
-        """A changed model of shapes only, for `Models.trace_gradients`; None without a change."""
+        """A changed model of shapes only, for `Models.step_bytes`; None without a change."""
         ...
 
     def layer_of_change(self, change: str, layers: Sequence[LayerFacts]) -> str:

@@ -10,40 +10,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from legroom.backends.steps import BackendStep, Needs
 from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import emit
 from legroom.guarding import wording
-from legroom.guarding.backend_step import BackendStep
 from legroom.guarding.options import GuardOptions, Start
 from legroom.guarding.policy import SliceSearch
 from legroom.guarding.recomputing import RecomputeSearch
 from legroom.guarding.sampling import sampler
 from legroom.guarding.telling import Telling
-from legroom.prediction.needs import StepNeeds, WalkedNeeds
-from legroom.prediction.ordering import orderer
 
 __all__ = ["GuardedStep"]
 
-# How far a prediction may be off before anything was measured. Where slices give the same
-# training, starting too small costs a slower first step, starting too large costs an
-# out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
-# By the ops alone, which take a moment to look through:
-_CAUTIOUS = 1.9
-_BOLD = 1.0
-# By a walk over the graph:
-_WALKED_CAUTIOUS = 1.25
-_WALKED_BOLD = 1.1
 # Running out of the host's memory is no error that could be answered: the kernel ends the process.
-# And not all that a step takes of it is in the allocator's books, nor given back after it.
 _OF_THE_HOST = 0.8
-_USABLE_OF_THE_HOST = 0.7
-# Past a plan the last tenth of a pool is left: one and the same step took up to 12 % more another
-# time (ops side by side in another order, what is free in other pieces), and what is planned is
-# near the best already.
-_USABLE_PAST_PLAN = 0.9
-_USABLE_IN_ONE_PIECE = 0.5
-# The share of a budget that must be won for another try to be worth ten seconds.
-_WORTH_LEAN = 0.01
+# The share of a budget that must be won for another try to be worth each second that it may cost.
+_WORTH_A_SECOND = 0.001
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -62,8 +44,7 @@ class GuardedStep:
         self._options = options
         self._tell = Telling(subject)
         self._search = SliceSearch(fixed=options.slice_size)
-        self._needs: Callable[[int], int] | None = None
-        self._tensors: StepNeeds | None = None
+        self._needs: Needs | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
         self._ordered = False
@@ -89,7 +70,7 @@ class GuardedStep:
         return self._tell.budget_bytes
 
     @property
-    def needs(self) -> Callable[[int], int] | None:
+    def needs(self) -> Needs | None:
         """What a step should need, where it was predicted."""
         return self._needs
 
@@ -276,7 +257,7 @@ class GuardedStep:
             self._tell.note(wording.plan_for_others(start.batch_size, samples))
         self._search.start = start.slice_size
         if start.ordered:
-            self._step.put_in_order(orderer(start.batch_size))
+            self._step.put_in_order(start.batch_size)
             self._ordered = True
             self._tell.in_order(samples)
         if start.recompute:
@@ -287,32 +268,21 @@ class GuardedStep:
 
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
-        traces = self._step.traces(data)
-        if not traces:
+        needs = self._step.needs(data, free)
+        if needs is None:
             return
-        quick = StepNeeds(traces, samples)
-        self._tensors, self._needs = quick, quick
-        cautious, bold = _CAUTIOUS, _BOLD
-        fits = quick(samples) * _CAUTIOUS <= free and not any(trace.loops for trace in traces)
-        walk = None if fits else self._step.walk(data)
-        if walk is not None:
-            # It may not fit: worth a second, where running out would cost ten.
-            self._needs = WalkedNeeds(walk, samples)
-            cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
-        self._search.predict = self._needs
-        self._search.doubt = cautious
-        if self._step.pool.limit_bytes() is None:
-            self._search.usable = _USABLE_OF_THE_HOST
-        elif self._search.start is not None:
-            self._search.usable = _USABLE_PAST_PLAN
-        if self._step.compiled:
-            # Another program than the one that is predicted, with its memory in one piece.
-            self._search.alike, self._search.usable = False, _USABLE_IN_ONE_PIECE
-        need = self._needs(samples)
-        if need * cautious > free >= need * bold:
+        self._needs = self._search.predict = needs
+        # Where slices give the same training, starting too small costs a slower first step, and
+        # starting too large running out. Where they do not, the whole batch is tried unless it
+        # clearly can't fit.
+        self._search.doubt = needs.high
+        self._search.alike = needs.alike
+        self._search.usable = self._step.usable(planned=self._search.start is not None)
+        need = needs(samples)
+        if need * needs.high > free >= need * needs.low:
             rules = self._step.rules(data)
             if rules.refusal is not None or not rules.exact or rules.unverified is not None:
-                self._search.doubt = bold  # whole, if at all possible
+                self._search.doubt = needs.low
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
@@ -413,9 +383,8 @@ class GuardedStep:
         if self._options.slice_size is not None:
             emit("oom", wording.ran_out(place, needed), **event)
             raise self._does_not_fit(data, size, in_use)
-        lean_left = samples not in self._too_much_lean and self._step.lean_saves > _WORTH_LEAN * (
-            self._tell.budget_bytes or 0
-        )
+        worth = _WORTH_A_SECOND * self._step.oom_seconds * (self._tell.budget_bytes or 0)
+        lean_left = samples not in self._too_much_lean and self._step.lean_saves > worth
         smallest = size <= 1 or self._search.exhausted(free)
         if (size >= samples and self._lean_pays(samples)) or (smallest and lean_left):
             text = wording.repeated_lean(self._tell.subject, place, needed, samples)
@@ -450,15 +419,11 @@ class GuardedStep:
         self._tell.plan(samples, chosen, "oom")
 
     def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:
-        tensors = self._tensors
-        if tensors is None and (traces := self._step.traces(data)):
-            tensors = StepNeeds(traces, self._step.samples(data) or 1)
-        held = () if tensors is None else tensors.peak(size).tensors
         return self._tell.cannot_fit(
             size,
             in_use,
-            self._needs or tensors,
-            [(self._step.layer(op), nbytes) for op, nbytes in held],
+            self._needs or self._step.needs(data, None),
+            self._step.tensors(size),
             fixed=self._options.slice_size is not None,
         )
 

@@ -18,18 +18,11 @@ from legroom.core.units import format_bytes
 from legroom.messages.diagnosis import Remedy
 from legroom.messages.layers import LayerFacts
 from legroom.messages.model import Advice
-from legroom.prediction.needs import StepNeeds
 
-__all__ = ["LeanerModel", "read_model_file", "step_bytes"]
+__all__ = ["LeanerModel", "read_model_file"]
 
 _SECONDS = 30.0  # spent on predictions; the figures of those that come later are left out
 _WORTH = 0.01  # of what is needed: less than this is no remedy
-
-
-def step_bytes(model: Any, samples: int, loss: Any = None) -> int:
-    """The bytes that the gradients of a training step need beside weights and optimizer."""
-    trace = _backend().models.trace_gradients(model, samples, loss)
-    return StepNeeds([trace], samples)(samples)
 
 
 class LeanerModel:
@@ -131,7 +124,7 @@ class LeanerModel:
         return self._models.weight_bytes(model) + slots
 
     def _total(self, model: Any, samples: int) -> int:
-        return self._held(model) + step_bytes(model, samples, self._loss)
+        return self._held(model) + self._models.step_bytes(model, samples, self._loss)
 
     def _smaller_batch(self, batch: int, whole: int, limit: int | None) -> Iterator[Remedy]:
         if batch < 2:

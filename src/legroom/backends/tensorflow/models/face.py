@@ -14,7 +14,7 @@ from legroom.backends.keras.reading import (
     weight_bytes,
 )
 from legroom.backends.tensorflow.graph.specs import check_model
-from legroom.backends.tensorflow.models.gradients import trace_gradients
+from legroom.backends.tensorflow.models.gradients import step_bytes
 
 __all__ = [
     "architecture",
@@ -26,6 +26,6 @@ __all__ = [
     "open_axes",
     "parameters",
     "slot_bytes",
-    "trace_gradients",
+    "step_bytes",
     "weight_bytes",
 ]

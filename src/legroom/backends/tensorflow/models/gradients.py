@@ -1,4 +1,4 @@
-"""The gradients of a model traced on shapes, with placeholders for its weights."""
+"""What the gradients of a model need, traced on shapes, with placeholders for its weights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import keras
 import tensorflow as tf
 
 from legroom.backends.keras.reading import model_inputs
+from legroom.backends.tensorflow.forecast.timeline import find_peak
 from legroom.backends.tensorflow.graph.trace import GraphTrace
 from legroom.core.errors import UnsupportedModel
 
-__all__ = ["trace_gradients"]
+__all__ = ["step_bytes"]
 
 
-def trace_gradients(model: Any, samples: int, loss: Any = None) -> GraphTrace:
-    """Trace the gradients of a training step on this many samples.
+def step_bytes(model: Any, samples: int, loss: Any = None) -> int:
+    """The bytes that the gradients of a training step need beside weights and optimizer.
 
     Args:
         model: The model; its weights need no values.
@@ -40,7 +41,8 @@ def trace_gradients(model: Any, samples: int, loss: Any = None) -> GraphTrace:
         return tape.gradient(value, trainable)
 
     graph = tf.function(step).get_concrete_function(*states, inputs).graph
-    return GraphTrace(graph, samples)
+    trace = GraphTrace(graph, samples)
+    return find_peak(trace.ops(samples), trace.kept).live_bytes
 
 
 def _packed(model: Any, inputs: list[Any]) -> Any:

@@ -51,7 +51,7 @@ def in_half_precision(model: Any, policy: str = "mixed_float16") -> Iterator[Any
 
 
 def valueless_model(model: Any, change: str, *, safe: bool) -> Any:
-    """A changed model of shapes only, for `trace_gradients`; None where nothing was to be changed.
+    """A changed model of shapes only, for `step_bytes`; None where nothing was to be changed.
 
     Raises:
         UnsupportedModel: If Keras can't build it.
