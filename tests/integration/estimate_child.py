@@ -266,10 +266,10 @@ def walked():
 
 def repeats():
     """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
+    from legroom.backends.tensorflow.forecast.graph_script import write_script
     from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
     from legroom.backends.tensorflow.graph.stepgraph import trace_step
     from legroom.backends.tensorflow.graph.walk import input_sizes, walk_step
-    from legroom.prediction.traced import write_script
 
     duel = Duel()
     duel(tf.zeros((2, 8)))

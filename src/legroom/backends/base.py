@@ -3,7 +3,8 @@
 The floors above know a framework by these protocols only, and get it from `current` or `running`.
 A backend is a class with a property for each of them, which imports what is behind it when it is
 first asked for: asking which backend there is imports no framework. Mostly a module is behind it,
-whose functions are the protocol's.
+whose functions are the protocol's. Protocols about data are in `inputs`, those about models that
+are looked at and not trained in `models`.
 """
 
 from __future__ import annotations
@@ -12,28 +13,44 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from legroom.backends.places import Watch
+from legroom.backends.inputs import Fits, Input, Shuffles, Streams, WatchedEpochs
+from legroom.backends.models import (
+    AfterTraining,
+    LeanerModels,
+    ModelFiles,
+    Models,
+    Predictions,
+    StepForecast,
+)
+from legroom.backends.steps import BackendStep
 from legroom.core.errors import UnsupportedModel
-from legroom.core.stages import Stage
 from legroom.core.traces import LayerCost
 from legroom.machine.budget import DeviceReading
 
 __all__ = [
+    "AfterTraining",
     "Backend",
     "Caps",
     "Device",
     "Errors",
+    "Fits",
     "Functions",
     "Growth",
+    "GrowthSigns",
     "HostCopies",
     "Input",
+    "LeanerModels",
+    "ModelFiles",
+    "Models",
+    "Predictions",
     "Recompute",
     "Shuffles",
     "State",
+    "StepForecast",
     "Streams",
     "Trainer",
     "WatchedEpochs",
@@ -126,7 +143,7 @@ class Trainer(Protocol):
     def patch_trainer(
         self,
         manner: Callable[[Any], Hashable],
-        guard: Callable[[Any, str, Any], Callable[[Any], Any]],
+        guard: Callable[[Any, str, BackendStep], Callable[[Any], Any]],
         around: Callable[[Any, str, Callable[[], Any]], Any],
     ) -> None:
         """Hand Keras guarded functions for the models that are wanted."""
@@ -145,12 +162,15 @@ class Functions(Protocol):
     """Training steps written by hand."""
 
     def guarded_function(
-        self, function: Any, guard: Callable[[Any], Callable[[Any], Any]], returns: Any = None
+        self,
+        function: Any,
+        guard: Callable[[BackendStep], Callable[[Any], Any]],
+        returns: Any = None,
     ) -> Any:
         """The function, guarded."""
         ...
 
-    def guard_functions(self, guard: Callable[[Any], Callable[[Any], Any]]) -> None:
+    def guard_functions(self, guard: Callable[[BackendStep], Callable[[Any], Any]]) -> None:
         """Guard every function that applies an optimizer."""
         ...
 
@@ -203,86 +223,6 @@ class State(Protocol):
         ...
 
 
-class Input(Protocol):
-    """What `fit` is given as data."""
-
-    def is_dataset(self, value: Any) -> bool:
-        """Whether it is a pipeline of the framework's."""
-        ...
-
-    def is_sequence(self, value: Any) -> bool:
-        """Whether it is a `PyDataset`."""
-        ...
-
-    def read_pipeline(self, dataset: Any) -> list[Stage]:
-        """The stages of a pipeline, beginning with its source."""
-        ...
-
-    def read_sequence(self, data: Any) -> list[Stage]:
-        """The stages of a `PyDataset`."""
-        ...
-
-
-class WatchedEpochs(Protocol):
-    """The way of a training through its data."""
-
-    def shuffles_again(self) -> bool:
-        """Whether Keras shuffles a `PyDataset`'s batches once more."""
-        ...
-
-    def watched(self, watch: Watch) -> AbstractContextManager[None]:
-        """Have the data of the `fit` in this context watched."""
-        ...
-
-
-class Shuffles(Protocol):
-    """Orders that nobody seeded. Importing it must not import Keras."""
-
-    def seed_shuffles(self, seed: int) -> None:
-        """Give shuffles without a seed one, in the order in which they are made."""
-        ...
-
-
-class Streams(Protocol):
-    """Data that is read while it is trained on, by legroom's own order."""
-
-    def batches(
-        self,
-        read: Callable[[int, int], list[Any]],
-        leaves: Sequence[Any],
-        structure: Any,
-        samples: int,
-        batch_size: int,
-        seed: int,
-        turn: int,
-    ) -> Any:
-        """Batches as a data set that can begin a pass in its middle."""
-        ...
-
-    def image_batches(
-        self,
-        read: Callable[[int, int], list[Any]],
-        structure: Any,
-        samples: int,
-        batch_size: int,
-        seed: int,
-        size: tuple[int, int],
-        resized: bool,
-        class_names: list[str],
-        ram_bytes: int,
-    ) -> Any:
-        """Batches of images that are read from their files."""
-        ...
-
-    def image_size_of(self, path: str) -> tuple[int, int]:
-        """The height and width of an image."""
-        ...
-
-    def started_at(self, dataset: Any, batch: int) -> Iterator[Any] | None:
-        """A stream from a batch on; None where the data set is none."""
-        ...
-
-
 class Recompute(Protocol):
     """Parts of a model that are run again for their gradients."""
 
@@ -320,6 +260,15 @@ class Growth(Protocol):
 
     def weigh(self, value: Any) -> tuple[str, int] | None:
         """What an object is and weighs; None where it holds no memory by itself."""
+        ...
+
+
+class GrowthSigns(Protocol):
+    """What tells that something grows, while it does."""
+
+    @property
+    def Signs(self) -> Callable[[Any], Any]:
+        """Reads the signs; it is given who is told of calls that take long."""
         ...
 
 
@@ -367,6 +316,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def fits(self) -> Fits:
+        """Calls of `fit`."""
+        ...
+
+    @property
     def epochs(self) -> WatchedEpochs:
         """The way of a training through its data."""
         ...
@@ -387,8 +341,38 @@ class Backend(Protocol):
         ...
 
     @property
+    def model_files(self) -> ModelFiles:
+        """Saved models."""
+        ...
+
+    @property
+    def models(self) -> Models:
+        """Models read."""
+        ...
+
+    @property
+    def leaner_models(self) -> LeanerModels:
+        """Models changed."""
+        ...
+
+    @property
+    def after_training(self) -> AfterTraining:
+        """Models made smaller, for use."""
+        ...
+
+    @property
+    def predictions(self) -> Predictions:
+        """What steps will need."""
+        ...
+
+    @property
     def growth(self) -> Growth:
         """What stays behind."""
+        ...
+
+    @property
+    def growth_signs(self) -> GrowthSigns:
+        """What tells that something grows."""
         ...
 
 

@@ -98,10 +98,11 @@ def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | No
             f'{what} Expected a file that model.save("m.keras") wrote. Received: {name!r}',
             param_hint="--model",
         )
-    from legroom.backends.keras.model_file import read_config
+    from legroom.backends.base import named
 
     try:
-        read_config(path)  # a file that is none is said before a long log is read
+        # A file that is none is said before a long log is read.
+        named("tensorflow").model_files.read_config(path)
     except OSError as error:
         raise _unreadable(name, error) from error
     return _SavedModel(path, batch_size)

@@ -104,20 +104,9 @@ class _Worker:
 
     def run_script(self, script: str, arguments: list[str]) -> None:
         """Run a script up to its first `fit`."""
-        from legroom.backends.tensorflow.input.fit_calls import follow_fits
-        from legroom.core.errors import LegroomError
+        from legroom.backends.base import current
 
-        def fit(model: Any, data: Any, arguments: dict[str, Any], place: str) -> NoReturn:
-            try:
-                self.answer(model, *self._fitted(data, arguments))
-            except LegroomError as error:
-                self.fail(error)
-            # Not by an exception: a script may catch it, or train something else at its end.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-
-        follow_fits(fit)
+        current().fits.follow_fits(self._fit)
         path = os.path.abspath(script)
         sys.argv[:] = [script, *arguments]
         sys.path[0] = os.path.dirname(os.path.realpath(script))
@@ -127,18 +116,23 @@ class _Worker:
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
         exec(code, module.__dict__)
 
-    def _fitted(self, data: Any, arguments: dict[str, Any]) -> Any:
-        """The batch size and the data that a `fit` was given."""
-        from legroom.backends.tensorflow.input.fit_data import fitted_data
+    def _fit(self, model: Any, data: Any, arguments: dict[str, Any], place: str) -> NoReturn:
+        """Plan for what a `fit` was given, and end."""
+        from legroom.backends.base import current
+        from legroom.core.errors import LegroomError
 
-        y = arguments.get("y")
-        size, data = fitted_data(
-            data if y is None else data[0],
-            y,
-            arguments.get("sample_weight"),
-            arguments.get("batch_size"),
-        )
-        return _first(self._question.batch_size, size, 32), data
+        y, weights, size = (arguments.get(name) for name in ("y", "sample_weight", "batch_size"))
+        try:
+            found, shown = current().fits.fitted_data(
+                data if y is None else data[0], y, weights, size
+            )
+            self.answer(model, _first(self._question.batch_size, found, 32), shown)
+        except LegroomError as error:
+            self.fail(error)
+        # Not by an exception: a script may catch it, or train something else at its end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _first(*given: int | None) -> int:

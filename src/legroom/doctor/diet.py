@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from legroom.backends.base import current
 from legroom.core.errors import LegroomError
 from legroom.core.findings import Finding
 from legroom.core.units import format_bytes
@@ -38,22 +39,20 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
     Raises:
         UnsupportedModel: If the model can't be asked about.
     """
-    from legroom.backends.tensorflow.models.reading import layer_facts
-    from legroom.backends.tensorflow.models.slimming import imagined, parameters
-
     samples = read_batch_size(batch_size or 32)
     before = Prediction(model, data=data).estimate(samples)
-    count, facts = parameters(model), layer_facts(model)
+    models, leaner = current().models, current().leaner_models
+    count, facts = models.parameters(model), models.layer_facts(model)
     found = [_largest_layers(model, before, {layer.name for layer in facts})]
     flat = flattened_weights(facts)
     for name, change in CHANGES.items():
         if name == _other_half() or (name == "sgd" and not _has_slots(model)):
             continue
-        place = change.place(facts)
+        place = leaner.layer_of_change(name, facts)
         # A model that can't be built after the change, or predicted, is no proposal.
         with (
             contextlib.suppress(LegroomError, ValueError, TypeError),
-            imagined(model, change.make, _sgd() if name == "sgd" else None) as changed,
+            leaner.imagined(model, name) as changed,
         ):
             if changed is None:
                 continue
@@ -67,14 +66,14 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
                 finding(
                     change.id, f"{change.text} Predicted peak at a batch of {samples}: "
                     f"{format_bytes(before.peak_bytes)} → {format_bytes(after.peak_bytes)}; "
-                    f"weights: {count:,} → {parameters(changed):,}.",
+                    f"weights: {count:,} → {models.parameters(changed):,}.",
                     place=f"layer {place}" if place else f"model {model.name}", bytes=saved,
                     fix=f'legroom.slim(model, change="{name}"). {_ACCURACY}',
                     severity="warning" if heavy else "note",
                     data={
                         "change": name, "batch_size": samples, "peak_before": before.peak_bytes,
                         "peak_after": after.peak_bytes, "parameters_before": count,
-                        "parameters_after": parameters(changed),
+                        "parameters_after": models.parameters(changed),
                     },
                 )
             )  # fmt: skip
@@ -83,13 +82,12 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
 
 def quick_model_findings(model: Any, place: str) -> list[Finding]:
     """What is plain to see without a prediction: weights behind a Flatten that are most of all."""
-    from legroom.backends.tensorflow.models.reading import layer_facts, slot_bytes, weight_bytes
-
-    total, flat = weight_bytes(model), flattened_weights(layer_facts(model))
+    models = current().models
+    total, flat = models.weight_bytes(model), flattened_weights(models.layer_facts(model))
     if flat <= max(_MOSTLY * total, _LARGE):
         return []
     optimizer = getattr(model, "optimizer", None)
-    slots = 0 if optimizer is None else slot_bytes(optimizer, model) / max(1, total)
+    slots = 0 if optimizer is None else models.slot_bytes(optimizer, model) / max(1, total)
     costs = int(flat * (2 + slots))  # the weights, their gradient, and what is kept of each
     text = (
         f"{format_bytes(flat)} of the {format_bytes(total)} of weights in {model.name} are those "
@@ -133,28 +131,22 @@ def _largest_layers(model: Any, before: Any, names: set[str]) -> Finding:
 
 def _smaller_after_training(model: Any) -> list[Finding]:
     """Copies for use: in int8, as a TFLite file, with zeros; each made, and weighed."""
-    from legroom.backends.tensorflow.graph.untouched import untouched
-    from legroom.backends.tensorflow.models import after_training
-    from legroom.backends.tensorflow.models.reading import weight_bytes
-    from legroom.backends.tensorflow.models.slimming import int8_model
-
-    whole = weight_bytes(model)
+    whole, made = current().models.weight_bytes(model), current().after_training
     if not _WORTH_BYTES <= whole <= _TOO_LARGE:
         return []
     found = []
-    with contextlib.suppress(Exception), untouched(model):
-        made, changed = int8_model(model)
+    with contextlib.suppress(Exception):
+        size, changed = made.int8_bytes(model)
         if changed:
             what = f"{', '.join(changed)} can hold int8"
             fix = 'legroom.slim(model, change="int8"), to use it.'
-            found.append(_measured(model, "int8", what, whole, weight_bytes(made), fix))
-    with contextlib.suppress(Exception), untouched(model):
-        size = after_training.tflite_bytes(model)
+            found.append(_measured(model, "int8", what, whole, size, fix))
+    with contextlib.suppress(Exception):
+        size = made.tflite_bytes(model)
         fix = "tf.lite.TFLiteConverter.from_keras_model(model), with tf.lite.Optimize.DEFAULT."
         found.append(_measured(model, "tflite", "it can be a TFLite file", whole, size, fix))
-    with contextlib.suppress(Exception), untouched(model):
-        before = after_training.compressed_bytes(model)
-        after = after_training.compressed_bytes(after_training.pruned_model(model, PRUNED_SHARE))
+    with contextlib.suppress(Exception):
+        before, after = made.pruned_bytes(model, PRUNED_SHARE)
         what = "half of each matrix's weights can be zero, which a compressed file does not hold"
         fix = 'legroom.slim(model, change="pruned"), then a compressed file of its weights.'
         found.append(_measured(model, "pruned", what, before, after, fix))
@@ -175,15 +167,7 @@ def _weights(estimate: Any) -> int:
 
 
 def _has_slots(model: Any) -> bool:
-    from legroom.backends.tensorflow.models.reading import slot_bytes
-
-    return slot_bytes(model.optimizer, model) > 0
-
-
-def _sgd() -> Any:
-    import keras
-
-    return keras.optimizers.SGD()
+    return current().models.slot_bytes(model.optimizer, model) > 0
 
 
 def _other_half() -> str:

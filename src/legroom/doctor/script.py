@@ -35,11 +35,10 @@ class ScriptWatch:
 
     def _follow_fits(self, module: Any) -> None:
         del module
-        if running() is None:
+        backend = running()
+        if backend is None:
             return
-        from legroom.backends.tensorflow.input.fit_calls import follow_fits
-
-        follow_fits(self._fit)
+        backend.fits.follow_fits(self._fit)
         self._watcher.find_signs()
 
     def _fit(self, model: Any, data: Any, arguments: dict[str, Any], place: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from legroom.backends.base import current
 from legroom.core.errors import UnsupportedModel
 from legroom.core.events import Note, emit
 from legroom.doctor.changes import CHANGES, PRUNED_SHARE
@@ -36,38 +37,26 @@ def slim(model: Any, *, change: str) -> Any:
     if change not in (_INT8, _PRUNED, *CHANGES):
         names = ", ".join([*CHANGES, _INT8, _PRUNED])
         raise ValueError(f"There is no change {change!r}. Expected one of {names}.")
-    from legroom.backends.tensorflow.models import slimming
-    from legroom.backends.tensorflow.models.reading import architecture
-
-    if architecture(model) is None:
+    backend = current()
+    if backend.models.architecture(model) is None:
         raise UnsupportedModel(
             f"legroom.slim changes sequential and functional models; what {model.name!r} is made "
             "of is known to its own code only. legroom.check(model) says what to change there."
         )
     if change == _INT8:
-        made, changed = slimming.int8_model(model)
+        made, changed = backend.after_training.int8_model(model)
         if not changed:
             raise ValueError(f"{model.name!r} has no layer that can hold int8: no Dense, Embedding")
         told = f"slim: int8 in {', '.join(changed)}. Compare the accuracy before you use it."
         emit(Note(told))
         return made
     if change == _PRUNED:
-        from legroom.backends.tensorflow.models.after_training import pruned_model
-
         emit(Note("slim: half of each matrix's weights are zero. Compare the accuracy."))
-        return pruned_model(model, PRUNED_SHARE)
-    done = slimming.changed_model(model, CHANGES[change].make, _optimizer(change))
+        return backend.after_training.pruned_model(model, PRUNED_SHARE)
+    done = backend.leaner_models.changed_model(model, change)
     if done is None:
         raise ValueError(f"{model.name!r} has nothing that {change!r} would change.")
     made, fresh = done
     anew = f" New weights in {', '.join(fresh)}." if fresh else ""
     emit(Note(f"slim: {CHANGES[change].text}{anew} Train it, and compare the accuracy."))
     return made
-
-
-def _optimizer(change: str) -> Any:
-    if change != "sgd":
-        return None
-    import keras
-
-    return keras.optimizers.SGD()

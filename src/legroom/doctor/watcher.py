@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from legroom.backends import patches
+from legroom.backends.base import imported
 from legroom.core.aside import say_left_out
 from legroom.core.events import Found, Note, emit
 from legroom.core.findings import Finding
@@ -159,18 +160,17 @@ class Watcher:
         self.tick(loop, loop.place, "iteration", loop.iteration)
 
     def find_signs(self) -> None:
-        """Have TensorFlow's signs read as well, once it is there."""
-        if self._signs is None and "keras" in sys.modules and "tensorflow" in sys.modules:
-            if (lacking := patches.missing("watch")) is not None:
-                from legroom.guarding.session import terminal
+        """Have the framework's signs read as well, once it is there."""
+        if self._signs is None and "keras" in sys.modules:
+            for backend in imported():
+                if (lacking := patches.missing("watch")) is not None:
+                    from legroom.guarding.session import terminal
 
-                with terminal():
-                    say_left_out("what TensorFlow and Keras keep is not watched", lacking)
-                return
-            from legroom.backends.tensorflow.growth.signs import Signs
-
-            self._signs = self._examiner.signs = Signs(self)
-            self._signs.start()
+                    with terminal():
+                        say_left_out("what TensorFlow and Keras keep is not watched", lacking)
+                    return
+                self._signs = self._examiner.signs = backend.growth_signs.Signs(self)
+                self._signs.start()
 
     def call_begins(self) -> bool:
         """A call that is known to be long: nothing in it is followed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from legroom.backends.steps import BackendStep
 from legroom.core.events import Attempted, AttemptPassed, emit
 from legroom.snapshots.run import current_run
 
@@ -22,7 +23,7 @@ class Attempts:
         subject: What its batches are, for messages.
     """
 
-    def __init__(self, step: Any, subject: str) -> None:
+    def __init__(self, step: BackendStep, subject: str) -> None:
         self._step = step
         self._subject = subject
         self._training: int | None = None

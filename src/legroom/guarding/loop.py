@@ -10,40 +10,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from legroom.backends.steps import BackendStep, Needs
 from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import Progress, RanOut, emit
 from legroom.guarding import wording
-from legroom.guarding.backend_step import BackendStep
+from legroom.guarding.lean import Lean
 from legroom.guarding.options import GuardOptions, Start
 from legroom.guarding.policy import SliceSearch
 from legroom.guarding.recomputing import RecomputeSearch
 from legroom.guarding.sampling import sampler
+from legroom.guarding.step_budget import StepBudget
 from legroom.guarding.telling import Telling
-from legroom.prediction.needs import StepNeeds, WalkedNeeds
-from legroom.prediction.ordering import orderer
 
 __all__ = ["GuardedStep"]
 
-# How far a prediction may be off before anything was measured. Where slices give the same
-# training, starting too small costs a slower first step, starting too large costs an
-# out-of-memory error; where they do not, the whole batch is tried unless it clearly can't fit.
-# By the ops alone, which take a moment to look through:
-_CAUTIOUS = 1.9
-_BOLD = 1.0
-# By a walk over the graph:
-_WALKED_CAUTIOUS = 1.25
-_WALKED_BOLD = 1.1
-# Running out of the host's memory is no error that could be answered: the kernel ends the process.
-# And not all that a step takes of it is in the allocator's books, nor given back after it.
-_OF_THE_HOST = 0.8
-_USABLE_OF_THE_HOST = 0.7
-# Past a plan the last tenth of a pool is left: one and the same step took up to 12 % more another
-# time (ops side by side in another order, what is free in other pieces), and what is planned is
-# near the best already.
-_USABLE_PAST_PLAN = 0.9
-_USABLE_IN_ONE_PIECE = 0.5
-# The share of a budget that must be won for another try to be worth ten seconds.
-_WORTH_LEAN = 0.01
 # Seconds between two notes of progress in the journal.
 _PROGRESS_EVERY = 10.0
 
@@ -60,19 +40,16 @@ class GuardedStep:
     def __init__(self, step: BackendStep, options: GuardOptions, subject: str = "batch") -> None:
         self._step = step
         self._options = options
-        self._tell = Telling(subject)
+        self._budget = StepBudget(step.pool, options.memory)
+        self._tell = Telling(subject, self._budget)
         self._search = SliceSearch(fixed=options.slice_size)
-        self._needs: Callable[[int], int] | None = None
-        self._tensors: StepNeeds | None = None
+        self._needs: Needs | None = None
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
         self._ordered = False
-        self._lean = False
-        self._saved_lean = 0
-        self._too_much_lean: set[int] = set()
+        self._lean = Lean(step)
         self._whole_fits: set[int] = set()
         self._current: dict[int, int] = {}
-        self._budget_is_old = True
         self._told: set[int] = set()  # batches whose slices were told in this call
         self._measured: dict[int, int] = {}
         self._peak = 0
@@ -86,10 +63,10 @@ class GuardedStep:
     @property
     def budget_bytes(self) -> int | None:
         """What the step may use, once it ran."""
-        return self._tell.budget_bytes
+        return self._budget.nbytes
 
     @property
-    def needs(self) -> Callable[[int], int] | None:
+    def needs(self) -> Needs | None:
         """What a step should need, where it was predicted."""
         return self._needs
 
@@ -106,7 +83,7 @@ class GuardedStep:
         Args:
             training: Its number, in a run that can be resumed.
         """
-        self._budget_is_old = True
+        self._budget.look_again()
         self._told.clear()
         self._peak = self._largest = 0
         begin = getattr(self._step, "begin_call", None)
@@ -130,7 +107,9 @@ class GuardedStep:
             # Here, past the except block, the error and all that its traceback held are free.
             assert samples is not None
             self._whole_fits.clear()
-            self._answer(data, samples, samples, self._free_after_failure(), failure, began)
+            self._step.recover()
+            free = self._budget.free(self._step.pool.in_use_bytes())
+            self._answer(data, samples, samples, free, failure, began)
         return self._run_slowly(data, samples)
 
     def report(self) -> None:
@@ -157,7 +136,7 @@ class GuardedStep:
         self._largest = max(self._largest, samples)
         if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
             self.report()
-            if self._lean:
+            if self._lean.on:
                 self._leave_lean_with_room(samples)
 
     def _run_slowly(self, data: Any, samples: int | None) -> Any:
@@ -167,11 +146,11 @@ class GuardedStep:
             return self._run_unsliceable(data)
         if self.on_first_batch is not None:
             told, self.on_first_batch = self.on_first_batch, None
-            self._free(self._step.pool.in_use_bytes())
-            told(data, samples, self._tell.budget_bytes)
+            self._budget.free(self._step.pool.in_use_bytes())
+            told(data, samples, self._budget.nbytes)
         while True:
             in_use = self._step.pool.in_use_bytes()
-            free = self._free(in_use)
+            free = self._budget.free(in_use)
             if self._start is not None:
                 self._begin(self._start, samples)
             if (
@@ -181,11 +160,11 @@ class GuardedStep:
             ):
                 self._predict(data, samples, free)
                 in_use = self._step.pool.in_use_bytes()  # tracing creates what the optimizer keeps
-                free = self._free(in_use)
+                free = self._budget.free(in_use)
             size = self._choose(data, samples, free)
-            lean = self._lean and size >= samples
-            measures = self._measured.get(size, 0) < 2 and in_use is not None
-            if measures:
+            lean = self._lean.on and size >= samples
+            before = in_use if self._measured.get(size, 0) < 2 else None
+            if before is not None:
                 self._peak = max(self._peak, self._step.pool.peak_bytes() or 0)
                 self._step.pool.reset_peak()
             failure, began = None, time.monotonic()
@@ -197,15 +176,8 @@ class GuardedStep:
                 failure = self._step.describe(error)
             if failure is None:
                 need, stayed = None, 0
-                if measures:
-                    peak = self._step.pool.peak_bytes()
-                    need = None if peak is None else peak - in_use
-                    stayed = max(0, (self._step.pool.in_use_bytes() or 0) - in_use)
-                    self._measured[size] = self._measured.get(size, 0) + 1
-                    predicted = self._expected(samples, size)
-                    self._tell.measured(samples, size, in_use, need, predicted)
-                    if predicted is not None and self._tell.subject == "batch":
-                        self._predicted = (in_use or 0) + predicted
+                if before is not None:
+                    need, stayed = self._measure(samples, size, before)
                 if not lean:
                     self._search.succeeded(size, free, need, stayed)
                 if lean or (size >= samples and self._search.settled(samples, size)):
@@ -214,16 +186,28 @@ class GuardedStep:
                 return outputs
             self._answer(data, samples, size, free, failure, began)
 
+    def _measure(self, samples: int, size: int, before: int) -> tuple[int | None, int]:
+        """What the step that has just run took, and how much of it is still in use."""
+        peak = self._step.pool.peak_bytes()
+        need = None if peak is None else peak - before
+        stayed = max(0, (self._step.pool.in_use_bytes() or 0) - before)
+        self._measured[size] = self._measured.get(size, 0) + 1
+        predicted = self._expected(samples, size)
+        self._tell.measured(samples, size, before, need, predicted)
+        if predicted is not None and self._tell.subject == "batch":
+            self._predicted = before + predicted
+        return need, stayed
+
     @property
     def status(self) -> str | None:
         """A word on the last batch's memory, without asking the device; None without a limit."""
         peak = sampler.peak_bytes
-        if self._tell.budget_bytes is None or peak is None or not self._current:
+        if self._budget.nbytes is None or peak is None or not self._current:
             return None
         if not self._largest:
             return None  # not in this call
         samples, size = next(reversed(self._current.items()))
-        return wording.status(peak, self._tell.budget_bytes, -(-samples // size))
+        return wording.status(peak, self._budget.nbytes, -(-samples // size))
 
     def _run_unsliceable(self, data: Any) -> Any:
         try:
@@ -236,9 +220,13 @@ class GuardedStep:
 
     def _choose(self, data: Any, samples: int, free: int | None) -> int:
         """The slice size for this batch; says so when it changes."""
-        size = samples if self._lean else self._search.propose(samples, free)
-        if not self._lean and self._needs_lean(samples, size, free):
-            self._go_lean(samples)
+        size = samples if self._lean.on else self._search.propose(samples, free)
+        if (
+            not self._lean.on
+            and self._options.slice_size is None
+            and self._lean.is_needed(samples, size, free, self._needs)
+        ):
+            self._go_lean(samples, wording.lean(self._tell.subject, samples))
             size = samples
         if size < samples and not self._may_slice(data):
             if free is not None and self._needs is not None and self._needs(samples) > free:
@@ -263,21 +251,22 @@ class GuardedStep:
 
     def _expected(self, samples: int, size: int) -> int | None:
         """What was predicted for what has just run; None where that was another step."""
-        if self._needs is None or ((self._ordered or self._lean) and size >= samples):
+        if self._needs is None or ((self._ordered or self._lean.on) and size >= samples):
             return None
         return self._needs(size)
 
     def _begin(self, start: Start, samples: int) -> None:
         """Begin as a plan says, unless there is less memory than it needs."""
         self._start = None
-        if self._tell.budget_bytes is not None and start.peak_bytes > self._tell.budget_bytes:
-            self._tell.note(wording.plan_too_large(start.peak_bytes, self._tell.budget_bytes))
+        budget = self._budget.nbytes
+        if budget is not None and start.peak_bytes > budget:
+            self._tell.note(wording.plan_too_large(start.peak_bytes, budget))
             return
         if samples != start.batch_size:
             self._tell.note(wording.plan_for_others(start.batch_size, samples))
         self._search.start = start.slice_size
         if start.ordered:
-            self._step.put_in_order(orderer(start.batch_size))
+            self._step.put_in_order(start.batch_size)
             self._ordered = True
             self._tell.in_order(samples)
         if start.recompute:
@@ -288,32 +277,21 @@ class GuardedStep:
 
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
-        traces = self._step.traces(data)
-        if not traces:
+        needs = self._step.needs(data, free)
+        if needs is None:
             return
-        quick = StepNeeds(traces, samples)
-        self._tensors, self._needs = quick, quick
-        cautious, bold = _CAUTIOUS, _BOLD
-        fits = quick(samples) * _CAUTIOUS <= free and not any(trace.loops for trace in traces)
-        walk = None if fits else self._step.walk(data)
-        if walk is not None:
-            # It may not fit: worth a second, where running out would cost ten.
-            self._needs = WalkedNeeds(walk, samples)
-            cautious, bold = _WALKED_CAUTIOUS, _WALKED_BOLD
-        self._search.predict = self._needs
-        self._search.doubt = cautious
-        if self._step.pool.limit_bytes() is None:
-            self._search.usable = _USABLE_OF_THE_HOST
-        elif self._search.start is not None:
-            self._search.usable = _USABLE_PAST_PLAN
-        if self._step.compiled:
-            # Another program than the one that is predicted, with its memory in one piece.
-            self._search.alike, self._search.usable = False, _USABLE_IN_ONE_PIECE
-        need = self._needs(samples)
-        if need * cautious > free >= need * bold:
+        self._needs = self._search.predict = needs
+        # Where slices give the same training, starting too small costs a slower first step, and
+        # starting too large running out. Where they do not, the whole batch is tried unless it
+        # clearly can't fit.
+        self._search.doubt = needs.high
+        self._search.alike = needs.alike
+        self._search.usable = self._step.usable(planned=self._search.start is not None)
+        need = needs(samples)
+        if need * needs.high > free >= need * needs.low:
             rules = self._step.rules(data)
             if rules.refusal is not None or not rules.exact or rules.unverified is not None:
-                self._search.doubt = bold  # whole, if at all possible
+                self._search.doubt = needs.low
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
@@ -328,45 +306,17 @@ class GuardedStep:
         self._tell.recompute(samples, samples, blocks, "recompute")
         return True
 
-    def _needs_lean(self, samples: int, size: int, free: int | None) -> bool:
-        """Whether a batch is to run with its old state in the host's memory.
-
-        Where there is no room for all the gradients, or where that saves more than slices would.
-        """
-        if samples in self._too_much_lean or self._options.slice_size is not None:
-            return False
-        saves = self._step.lean_saves
-        if free is not None and saves and saves + self._step.unborn_bytes > free:
-            return True
-        return size < samples and self._lean_pays(samples)
-
-    def _lean_pays(self, samples: int) -> bool:
-        """Whether keeping the old state in the host's memory saves more than slices would."""
-        if self._needs is None or samples in self._too_much_lean:
-            return False
-        return self._step.lean_saves > self._needs(samples) - self._needs(1)
-
-    def _go_lean(self, samples: int, text: str | None = None) -> None:
+    def _go_lean(self, samples: int, text: str = "") -> None:
         """Run whole batches as the framework would, with their old state in the host's memory."""
-        self._saved_lean = self._step.lean_saves
-        self._step.go_lean()
-        self._lean = True
+        self._lean.begin()
         self._current[samples] = samples
-        if text is None:
-            text = wording.lean(self._tell.subject, samples)
         self._tell.plan(samples, samples, "lean", text)
 
-    def _leave_lean(self) -> None:
-        self._step.go_lean(False)
-        self._lean = False
-        self._whole_fits.clear()
-
     def _leave_lean_with_room(self, samples: int) -> None:
-        free = self._free(self._step.pool.in_use_bytes())
-        if free is None or self._saved_lean > free:
-            return
-        if self._search.propose(samples, free) >= samples:
-            self._leave_lean()
+        free = self._budget.free(self._step.pool.in_use_bytes())
+        if self._lean.has_room_without(free) and self._search.propose(samples, free) >= samples:
+            self._lean.end()
+            self._whole_fits.clear()
 
     def _may_slice(self, data: Any) -> bool:
         """Whether slicing is possible and allowed; says once what it changes."""
@@ -398,9 +348,9 @@ class GuardedStep:
         place, needed = failure
         self._step.recover()
         seconds = time.monotonic() - began
-        if self._lean and size >= samples:
-            self._too_much_lean.add(samples)
-            self._leave_lean()
+        if self._lean.on and size >= samples:
+            self._lean.failed(samples)
+            self._whole_fits.clear()
         else:
             self._search.failed(size, free)
         in_use = self._step.pool.in_use_bytes()
@@ -421,13 +371,11 @@ class GuardedStep:
         if self._options.slice_size is not None:
             tell(wording.ran_out(place, needed))
             raise self._does_not_fit(data, size, in_use)
-        lean_left = samples not in self._too_much_lean and self._step.lean_saves > _WORTH_LEAN * (
-            self._tell.budget_bytes or 0
-        )
+        lean_left = self._lean.is_worth_a_try(samples, self._budget.nbytes)
         smallest = size <= 1 or self._search.exhausted(free)
-        if (size >= samples and self._lean_pays(samples)) or (smallest and lean_left):
+        if (size >= samples and self._lean.pays(samples, self._needs)) or (smallest and lean_left):
             tell(wording.repeated_lean(self._tell.subject, place, needed, samples))
-            self._go_lean(samples, "")
+            self._go_lean(samples)
             return
         if smallest:
             tell(wording.ran_out(place, needed))
@@ -442,57 +390,23 @@ class GuardedStep:
                 return
             if lean_left:
                 tell(wording.repeated_lean(self._tell.subject, place, needed, samples))
-                self._go_lean(samples, "")
+                self._go_lean(samples)
                 return
             tell(wording.ran_out(place, needed))
             reason = rules.refusal or wording.unlike_whole(rules.coupled, rules.redrawn)
             raise self._tell.cannot_slice(
                 samples, reason, place, needed, exact=rules.refusal is None
             )
-        chosen = self._search.propose(samples, self._free(in_use))
+        chosen = self._search.propose(samples, self._budget.free(in_use))
         self._current[samples] = chosen
         tell(wording.repeated(self._tell.subject, place, needed, samples, chosen))
         self._tell.plan(samples, chosen, "oom")
 
     def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:
-        tensors = self._tensors
-        if tensors is None and (traces := self._step.traces(data)):
-            tensors = StepNeeds(traces, self._step.samples(data) or 1)
-        held = () if tensors is None else tensors.peak(size).tensors
         return self._tell.cannot_fit(
             size,
             in_use,
-            self._needs or tensors,
-            [(self._step.layer(op), nbytes) for op, nbytes in held],
+            self._needs or self._step.needs(data, None),
+            self._step.tensors(size),
             fixed=self._options.slice_size is not None,
         )
-
-    def _free(self, in_use: int | None) -> int | None:
-        """The bytes that are free for a step; None where nobody knows."""
-        if self._budget_is_old:
-            self._tell.budget_bytes = self._read_budget(in_use)
-            self._budget_is_old = False
-        if self._tell.budget_bytes is None:
-            return None
-        return max(0, self._tell.budget_bytes - (in_use or 0))
-
-    def _free_after_failure(self) -> int | None:
-        self._step.recover()
-        return self._free(self._step.pool.in_use_bytes())
-
-    def _read_budget(self, in_use: int | None) -> int | None:
-        """The limit of the device, or what the host can still give; the user's, if smaller.
-
-        None where a device's limit is not certain: a batch is then tried whole, and cut only once
-        it has really run out, which is quick on the devices that this is about.
-        """
-        from legroom.machine.memory import host_available
-
-        if not self._step.pool.is_certain():
-            return self._options.memory
-        limit = self._step.pool.limit_bytes()
-        if limit is None:
-            limit = int(host_available() * _OF_THE_HOST) + (in_use or 0)
-        if self._options.memory is not None:
-            limit = min(limit, self._options.memory)
-        return int(limit)

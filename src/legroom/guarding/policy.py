@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from legroom.guarding.next_size import Known, next_size, worth_a_trace
+
 __all__ = ["SliceSearch"]
 
 # Past a measured size, what is added for larger ones has this much doubt, and so much of what was
@@ -25,15 +27,7 @@ _SAME = 1.1
 _APART = 2
 # What was measured at a size says something of sizes up to so many times as large.
 _FAR = 4
-# A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
-# samples, by a larger one: they are far from what fits when they are one sample off.
-_FEW = 32
-_WORTH_OF_FEW, _WORTH_OF_MANY = 8, 16
 _HANDFUL = 4
-# A plan was made with care: past it, only what is much larger is worth the risk of failing.
-_WORTH_PAST_PLAN = 0.8
-# A size is good enough when no larger one could be more than this much larger.
-_GOOD_ENOUGH = 0.8
 
 
 @dataclasses.dataclass
@@ -72,42 +66,15 @@ class SliceSearch:
         if self.start is not None and not self._fitted and not self._failed:
             return min(self.start, samples)
         barred = self._barred(free)
-        proven = self._proven(samples, free, barred)
-        limit = samples if barred is None else min(samples, barred - 1)
-        expected = self._expected(limit, free)
-        if not self._knows_growth() and proven:
-            # One measurement does not tell what a sample more costs: look, but not far.
-            near = expected is None or expected < _next(proven)
-            expected = None if near and proven < limit else min(expected or 0, proven * _APART)
-        if barred is not None and proven >= (barred - 1) * _GOOD_ENOUGH:
-            chosen = proven  # whatever fits beyond it is not worth another failure
-        elif expected is not None:
-            # Measured where it can be; but never again at a size that failed, and not below one
-            # that was seen to fit.
-            if barred is not None and expected >= barred * _GOOD_ENOUGH:
-                # What failed was expected to fit too: just below it this is not to be relied on.
-                expected = max(1, (proven + barred) // 2)
-            chosen = max(expected, proven)
-            if chosen < _next(proven) and chosen < samples:
-                chosen = proven
-            if self.start is not None and proven and chosen < samples:
-                # Larger slices, but as many of them, are no faster: the last one is a small one.
-                as_many = -(-samples // chosen) == -(-samples // proven)
-                if as_many or proven >= chosen * _WORTH_PAST_PLAN:
-                    chosen = proven
-        elif barred is None:
-            chosen = min(limit, proven + max(1, proven // 3)) if proven else limit
-        elif not proven:
-            chosen = max(1, barred // 2)
-        else:
-            chosen = (proven + barred) // 2
-        if chosen != proven:
-            # Where fewer slices are to be tried than were seen to fit, even ones are as good as
-            # larger ones, and surer; what is measured then tells how much larger they may be.
-            fewer = proven == 0 or -(-samples // chosen) < -(-samples // proven)
-            trusting = expected is not None and not self._failed
-            chosen = _even(chosen, samples, proven, 0.5 if fewer and trusting else 0.9)
-        return max(1, min(chosen, limit))
+        known = Known(
+            samples,
+            self._proven(samples, free, barred),
+            barred,
+            grows=self._knows_growth(),
+            planned=self.start is not None,
+            failed=bool(self._failed),
+        )
+        return next_size(dataclasses.replace(known, expected=self._expected(known.limit, free)))
 
     def succeeded(self, size: int, free: int | None, need: int | None, stayed: int = 0) -> None:
         """A step with slices of this size went through.
@@ -131,7 +98,7 @@ class SliceSearch:
         self._fitted.pop(size, None)
         # What was measured at smaller sizes misled if it said that this one fits.
         expected = self._expected_need(size)
-        if free is not None and expected is not None and expected <= free:
+        if free is not None and expected and expected <= free:
             correction = free * 1.05 / expected
             self._needs = {at: int(need * correction) for at, need in self._needs.items()}
             self._again = {at: int(need * correction) for at, need in self._again.items()}
@@ -189,14 +156,19 @@ class SliceSearch:
             else:
                 high = middle - 1
         if low == 0 and not self._needs:
-            # Not even one sample, says the prediction, so what it sees does not grow with the
-            # slice and tells nothing about smaller ones. In proportion, then; and by halves once
-            # that has failed.
-            if self._failed:
-                return None
-            whole = self._expected_need(limit)
-            low = int(limit * free / whole) if whole else limit
+            return self._in_proportion(limit, free)
         return max(1, low)
+
+    def _in_proportion(self, limit: int, free: int) -> int | None:
+        """What should fit where the prediction says that not even one sample does.
+
+        What it sees does not grow with the slice then, and tells nothing about smaller ones. In
+        proportion, then; and by halves once that has failed.
+        """
+        if self._failed:
+            return None
+        whole = self._expected_need(limit)
+        return max(1, int(limit * free / whole)) if whole else max(1, limit)
 
     def _expected_need(self, size: int) -> int | None:
         """The bytes that a size should need at most, from measurements first."""
@@ -208,7 +180,7 @@ class SliceSearch:
             return max(0, int(self._needs[near] - each * (near - size)), self._carried(near, size))
         # A lucky step is not believed: no size needs less than a smaller one was seen to need.
         seen = max(need for other, need in self._needs.items() if other <= near)
-        if near < _HANDFUL and size <= _next(near):
+        if near < _HANDFUL and size <= worth_a_trace(near):
             # One sample more is a large step down here: no more is added than it should take.
             return int(seen + each * (size - near))
         added = _CHANCE * near + _GROWTH_MARGIN * (size - near)
@@ -238,15 +210,3 @@ class SliceSearch:
             # Chance can hide what a sample costs, but not most of it.
             return max(measured, predicted * 0.7)
         return predicted or self._needs[low] / low  # all of it, where nothing else is known
-
-
-def _next(size: int) -> int:
-    """The smallest size above one that is worth a new trace."""
-    return size + max(1, size // (_WORTH_OF_FEW if size < _FEW else _WORTH_OF_MANY))
-
-
-def _even(size: int, samples: int, proven: int, least: float) -> int:
-    """A size that divides the batch more evenly, if it is not smaller than a part of this one."""
-    count = -(-samples // size)
-    even = -(-samples // count)
-    return even if even >= least * size and even > proven else size

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from legroom.backends.steps import BackendStep
 from legroom.core.traces import LayerCost
 from legroom.planning.blocks import choose_blocks, held_bytes, leanest_blocks
 
@@ -16,12 +17,6 @@ _MARGIN = 1.3
 _SHARES = (0.5, 0.3)
 
 
-class _Step(Protocol):
-    def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
-        """What layers keep for their gradients, in order, and whether neighbours form blocks."""
-        ...
-
-
 class RecomputeSearch:
     """Chooses blocks of layers to recompute, more with every attempt.
 
@@ -29,7 +24,7 @@ class RecomputeSearch:
         step: The step that does not fit.
     """
 
-    def __init__(self, step: _Step) -> None:
+    def __init__(self, step: BackendStep) -> None:
         self._step = step
         self._costs: Sequence[LayerCost] | None = None
         self._joined = False

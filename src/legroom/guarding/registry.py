@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from legroom.backends.base import current
+from legroom.backends.steps import BackendStep
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.events import Note, emit
 from legroom.guarding import wording
@@ -80,7 +81,7 @@ class Registry:
         # In a run that can be resumed, steps write down what they try.
         return None if options is None else (options, current_run() is not None)
 
-    def guard(self, model: Any, kind: str, step: Any) -> GuardedStep:
+    def guard(self, model: Any, kind: str, step: BackendStep) -> GuardedStep:
         """Make the guarded runner of one of a model's steps."""
         options = self.options(model)
         assert options is not None
@@ -104,7 +105,7 @@ class Registry:
         return Session.of(model).run(method, model, call)
 
 
-def supervised(step: Any, options: GuardOptions, subject: str = "batch") -> GuardedStep:
+def supervised(step: BackendStep, options: GuardOptions, subject: str = "batch") -> GuardedStep:
     """Guard a step; in a run that can be resumed, with what earlier processes died of in mind."""
     run = current_run()
     if run is None:

@@ -25,8 +25,8 @@ _TELL_EVERY = 0.5
 # logarithm.
 _SHARE = 1000
 _IDLE_AFTER = 60.0
-# TensorFlow waits for memory for ten seconds before it gives up, and giving up may end the process:
-# a step that hangs like this, with so little left, is told while it can be.
+# A framework may wait for memory before it gives up, and giving up may end the process: a step that
+# hangs like this, with so little left, is told while it can be.
 _HANGS_AFTER, _FULL, _TELL_HANGING_EVERY = 2.0, 0.95, 3.0
 
 

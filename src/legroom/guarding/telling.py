@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from legroom.core.errors import CannotFit
 from legroom.core.events import DidNotFit, Measured, Note, Planned, emit
 from legroom.guarding import wording
+from legroom.guarding.step_budget import StepBudget
 
 __all__ = ["Telling"]
 
@@ -16,17 +17,22 @@ class Telling:
 
     Args:
         subject: What is trained, for messages: "batch", "evaluation batch", "prediction batch".
+        budget: What the step may use.
 
     Attributes:
-        budget_bytes: What the step may use, once that is known.
         barred: The size from which on slices ended a process before; None if none did.
     """
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, budget: StepBudget) -> None:
         self.subject = subject
-        self.budget_bytes: int | None = None
+        self._budget = budget
         self.barred: int | None = None
         self._noted: set[str] = set()
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What the step may use, once that is known."""
+        return self._budget.nbytes
 
     def note(self, text: str, layers: Sequence[str] = ()) -> None:
         """Say something, once; of which layers, if it is of some."""

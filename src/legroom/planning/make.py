@@ -81,7 +81,7 @@ def _plan(
         )
     ways = _ways(prediction, whole, samples, budget, allow, exact=exact, source=source)
     notes = list(whole.notes)
-    coupled = _coupled(model)
+    coupled = current().models.coupling_layers(model)
     if coupled and not exact and any(way.slice_size is not None for way in ways):
         notes.append(
             f"{_listed(coupled)} would take statistics from slices, not from the whole batch: not "
@@ -112,9 +112,7 @@ def _plan(
 @contextlib.contextmanager
 def _as_built(model: Any) -> Iterator[None]:
     """Without what a plan that is in force recomputes: that is not the model as it is."""
-    from legroom.backends.tensorflow.graph.specs import check_model
-
-    check_model(model, "fit")
+    current().models.check_model(model, "fit")
     with current().recompute.recomputing(model, ()):
         yield
 
@@ -124,7 +122,7 @@ def _ways(
     exact: bool, source: str,
 ) -> list[Way]:  # fmt: skip
     """All ways that are allowed; those that do more work only where as it is it does not fit."""
-    same = not _coupled(prediction.model)
+    same = not current().models.coupling_layers(prediction.model)
     slices = Slices(prediction, whole, samples, exact=same)
     ways = [_as_it_is(prediction, whole, slices, budget)]
     sliceable = "slices" in allow and samples > 1
@@ -214,17 +212,9 @@ def _with(added: int, way: Way) -> Way:
     return dataclasses.replace(way, peak_bytes=way.peak_bytes + added)
 
 
-def _coupled(model: Any) -> list[str]:
-    from legroom.backends.tensorflow.models.for_plans import coupling_layers
-
-    return list(coupling_layers(model))
-
-
 def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Way:
-    from legroom.backends.tensorflow.models.for_plans import in_half_precision
-
     try:
-        with in_half_precision(prediction.model) as other:
+        with current().leaner_models.in_half_precision(prediction.model) as other:
             made = Prediction(other, source=source, **prediction.asked).estimate(samples, budget)
     except LegroomError as error:
         return Way("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,

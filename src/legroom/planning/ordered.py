@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from legroom.backends.base import current
 from legroom.core.errors import LegroomError
 from legroom.planning.ways import Way
 from legroom.prediction.estimate import Estimate
@@ -58,9 +59,7 @@ def ordered_way(
 
 
 def _refusal(prediction: Prediction) -> str | None:
-    from legroom.backends.tensorflow.probe.compiled import compiles
-
-    if compiles(prediction.model):
+    if current().predictions.compiles(prediction.model):
         return "XLA orders what it compiles by itself"
     if prediction.model.run_eagerly:
         return "run_eagerly: ops run in the order of the code"

@@ -7,10 +7,7 @@ from typing import Any
 
 from legroom.core.records import Record
 
-__all__ = ["BREAKDOWN", "Estimate"]
-
-# The parts of a peak, in the order in which they are shown.
-BREAKDOWN = ("weights", "gradients", "optimizer", "activations", "workspace", "input", "other")
+__all__ = ["Estimate"]
 
 
 @dataclasses.dataclass(frozen=True)

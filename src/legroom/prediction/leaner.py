@@ -7,28 +7,22 @@ really have; no step is run and no weight is allocated.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from legroom.backends.base import Backend, named, running
 from legroom.core.units import format_bytes
 from legroom.messages.diagnosis import Remedy
 from legroom.messages.layers import LayerFacts
 from legroom.messages.model import Advice
-from legroom.prediction.needs import StepNeeds
 
-__all__ = ["LeanerModel", "read_model_file", "step_bytes"]
+__all__ = ["LeanerModel", "read_model_file"]
 
 _SECONDS = 30.0  # spent on predictions; the figures of those that come later are left out
 _WORTH = 0.01  # of what is needed: less than this is no remedy
-
-
-def step_bytes(model: Any, samples: int, loss: Any = None) -> int:
-    """The bytes that the gradients of a training step need beside weights and optimizer."""
-    from legroom.backends.tensorflow.models.reading import trace_step
-
-    return StepNeeds([trace_step(model, samples, loss)], samples)(samples)
 
 
 class LeanerModel:
@@ -55,10 +49,8 @@ class LeanerModel:
         live: bool = True,
         running: bool = False,
     ) -> None:
-        from legroom.backends.tensorflow.models import reading
-
         self._model = model
-        self._reading = reading
+        self._models, self._leaner_models = _backend().models, _backend().leaner_models
         self._optimizer = optimizer
         self._loss = loss
         self._live = live
@@ -66,7 +58,7 @@ class LeanerModel:
         self._deadline = float("inf")
         self.title = title
         self.batch_size = batch_size
-        self.layers: list[LayerFacts] = reading.layer_facts(model)
+        self.layers: list[LayerFacts] = self._models.layer_facts(model)
 
     @classmethod
     def of(cls, model: Any, *, batch_size: int | None = None, running: bool = False) -> LeanerModel:
@@ -89,7 +81,7 @@ class LeanerModel:
                 "How large the batch was is not said; with --batch-size N (batch_size=N in Python) "
                 "legroom predicts what each remedy saves."
             )
-        if self._reading.open_axes(self._model):
+        if self._models.open_axes(self._model):
             return Advice(
                 f"{_capital(self.title)} leaves the length of its input open, so what a step needs "
                 "can't be predicted."
@@ -100,7 +92,7 @@ class LeanerModel:
         except Exception:  # a model's own code, or Keras on another backend
             return Advice()
         held = self._held(self._model)
-        least = "at least " if self._reading.is_recurrent(self._model) else "about "
+        least = "at least " if self._models.is_recurrent(self._model) else "about "
         sentence = (
             f"A training step of {self.title} on {_samples(batch)} is predicted to need {least}"
             f"{format_bytes(whole)}: {format_bytes(held)} for weights and optimizer, "
@@ -128,11 +120,11 @@ class LeanerModel:
             optimizer = self._optimizer
             if not built_for_it and optimizer.built:
                 optimizer = type(optimizer).from_config(optimizer.get_config())
-            slots = self._reading.slot_bytes(optimizer, model)
-        return self._reading.weight_bytes(model) + slots
+            slots = self._models.slot_bytes(optimizer, model)
+        return self._models.weight_bytes(model) + slots
 
     def _total(self, model: Any, samples: int) -> int:
-        return self._held(model) + step_bytes(model, samples, self._loss)
+        return self._held(model) + self._models.step_bytes(model, samples, self._loss)
 
     def _smaller_batch(self, batch: int, whole: int, limit: int | None) -> Iterator[Remedy]:
         if batch < 2:
@@ -143,7 +135,7 @@ class LeanerModel:
             size //= 2
             needed = self._total(self._model, size)
         # Slices add their gradients up, in another copy of them.
-        sums = self._gradient_bytes()
+        sums = self._models.gradient_bytes(self._model)
         fits = f", which fits in {format_bytes(limit)}" if limit and needed + sums <= limit else ""
         if not self._running and needed + sums < whole:
             yield Remedy(
@@ -163,13 +155,10 @@ class LeanerModel:
             )
 
     def _half_precision(self, batch: int, whole: int, device: str | None) -> Iterator[Remedy]:
-        from legroom.backends.tensorflow.models.leaner_configs import precision_config
-
         # float16 is what GPUs are fast at; CPUs and TPUs know bfloat16.
         on_gpu = device is None or device.startswith("GPU")
-        policy = "mixed_float16" if on_gpu else "mixed_bfloat16"
-        config = self._architecture()
-        leaner = self._build(precision_config(config, policy)) if config else None
+        half = "float16" if on_gpu else "bfloat16"
+        leaner = self._changed(half)
         if leaner is None:
             return
         saved = whole - self._total(leaner, batch)
@@ -178,28 +167,20 @@ class LeanerModel:
             doubt = "" if on_gpu else " Products on a CPU make copies again, so it may be less."
             yield Remedy(
                 f"Compute in half precision, set before the model is made.{doubt}",
-                code=f'keras.config.set_dtype_policy("{policy}")',
+                code=f'keras.config.set_dtype_policy("mixed_{half}")',
                 bytes_saved=saved,
                 exact=False,
                 predicted=True,
             )
 
     def _smaller_input(self, batch: int, whole: int) -> Iterator[Remedy]:
-        from legroom.backends.tensorflow.models.leaner_configs import smaller_input_config
-
-        config = self._architecture()
-        smaller = (
-            smaller_input_config(config, self._reading.takes_tokens(self._model))
-            if config
-            else None
-        )
-        leaner = self._build(smaller[0]) if smaller else None
-        if smaller is None or leaner is None:
+        leaner = self._changed("smaller_input")
+        if leaner is None:
             return
         saved = whole - self._total(leaner, batch)
         if saved > _WORTH * whole:
             yield Remedy(
-                f"A smaller input: {smaller[1]}.",
+                f"A smaller input: {self._leaner_models.halved_input(self._model)}.",
                 bytes_saved=saved,
                 exact=False,
                 predicted=True,
@@ -207,15 +188,11 @@ class LeanerModel:
 
     def _averaged(self, batch: int, whole: int) -> Iterator[Remedy]:
         """An average over places instead of one weight for each, where those weights are much."""
-        from legroom.backends.tensorflow.models.leaner_configs import averaged_config
-
-        config = self._architecture()
-        ranks = {layer.name: len(layer.inputs[0]) for layer in self.layers if layer.inputs}
-        leaner = self._build(averaged_config(config, ranks)) if config else None
+        leaner = self._changed("average_pooling")
         if leaner is None:
             return
         saved = whole - self._total(leaner, batch)
-        now = {layer.name: layer for layer in self._reading.layer_facts(leaner)}
+        now = {layer.name: layer for layer in self._models.layer_facts(leaner)}
         shrunk = {
             layer.name: _size(layer) - _size(now[layer.name])
             for layer in self.layers
@@ -238,7 +215,7 @@ class LeanerModel:
     def _lighter_optimizer(self, whole: int) -> Iterator[Remedy]:
         if self._optimizer is None:
             return
-        saved = self._reading.slot_bytes(self._optimizer, self._model)
+        saved = self._models.slot_bytes(self._optimizer, self._model)
         if saved > _WORTH * whole:
             kind = type(self._optimizer).__name__
             yield Remedy(
@@ -250,22 +227,11 @@ class LeanerModel:
                 predicted=True,
             )
 
-    def _gradient_bytes(self) -> int:
-        return sum(
-            self._reading.variable_bytes(variable) for variable in self._model.trainable_variables
-        )
-
-    def _architecture(self) -> dict[str, Any] | None:
-        return self._reading.architecture(self._model)
-
-    def _build(self, config: dict[str, Any] | None) -> Any:
-        if config is None or not self._in_time():
+    def _changed(self, change: str) -> Any:
+        """The model after a change; None where that changes nothing, or time is over."""
+        if not self._in_time():
             return None
-        from legroom.backends.keras.model_file import build_config
-
-        return build_config(
-            config, safe=not self._live, custom=self._reading.custom_classes(self._model)
-        )
+        return self._leaner_models.valueless_model(self._model, change, safe=not self._live)
 
     def _in_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -278,11 +244,10 @@ def read_model_file(path: Path, batch_size: int | None = None) -> LeanerModel:
         UnsupportedModel: If it is none, is damaged, or holds classes that are not Keras's.
         OSError: If it can't be read.
     """
-    from legroom.backends.keras.model_file import build_config, read_compiled, read_config
-
-    config = read_config(path)
-    model = build_config(config, safe=True, custom={})
-    optimizer, loss = read_compiled(config)
+    files = _backend().model_files
+    config = files.read_config(path)
+    model = files.build_config(config, safe=True, custom={})
+    optimizer, loss = files.read_compiled(config)
     return LeanerModel(
         model,
         title=path.name,
@@ -293,14 +258,13 @@ def read_model_file(path: Path, batch_size: int | None = None) -> LeanerModel:
     )
 
 
+def _backend() -> Backend:
+    """Keras's own; where legroom does not know that yet, layers are read all the same."""
+    return running() or named("tensorflow")
+
+
 def _size(layer: LayerFacts) -> int:
-    total = 0
-    for _, shape in layer.weights:
-        count = 1
-        for length in shape:
-            count *= length
-        total += count
-    return total
+    return sum(math.prod(shape) for _, shape in layer.weights)
 
 
 def _samples(batch: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.core.errors import LegroomError
-from legroom.prediction.estimate import BREAKDOWN, Estimate
+from legroom.core.figures import BREAKDOWN
+from legroom.prediction.estimate import Estimate
 
 __all__ = ["plot_estimate"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from legroom.core.figures import BREAKDOWN
 from legroom.core.records import register_renderer
 from legroom.core.units import format_bytes
-from legroom.prediction.estimate import BREAKDOWN, Estimate
+from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import estimate
 
 __all__ = ["Estimate", "estimate", "estimate_html", "estimate_table"]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from legroom.backends.keras.rules import Rules
+from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs
 from legroom.core.errors import CannotFit, OutOfMemory
 from legroom.core.events import listening
 from legroom.core.graphs import Graph, Node, StepWalk
@@ -52,11 +53,14 @@ class Step:
     def rules(self, data):
         return self.found
 
-    def traces(self, data):
-        return []
+    def needs(self, data, free):
+        return self.predicted
 
-    def walk(self, data):
-        return None
+    def usable(self, *, planned):
+        return 1.0
+
+    def tensors(self, samples):
+        return []
 
     def is_oom(self, error):
         return isinstance(error, Exhausted)
@@ -64,10 +68,9 @@ class Step:
     def describe(self, error):
         return "conv", 848_000_000
 
-    def layer(self, op):
-        return op
-
-    compiled = broken_by_oom = False
+    predicted = None
+    broken_by_oom = False
+    oom_seconds = 10.0
     lean_saves = unborn_bytes = 0
 
     def layer_costs(self, data):
@@ -113,7 +116,7 @@ def test_a_failure_is_repeated_in_slices_and_said_in_one_line(events):
 
 def test_where_running_out_breaks_the_process_nothing_is_repeated_in_it(events):
     step = Step()
-    step.compiled = step.broken_by_oom = True
+    step.broken_by_oom = True
     with pytest.raises(OutOfMemory, match="slice_size=128"):
         GuardedStep(step, GuardOptions())(256)
     assert step.ran == [None]
@@ -175,7 +178,7 @@ def test_where_the_limit_is_not_certain_the_whole_batch_is_tried_first(events):
     step = Step()
     step.certain = False
     step.pool.limit_bytes = lambda: 200  # what the driver calls free beside a pool of 1000
-    step.traces = lambda data: pytest.fail("nothing is predicted against a limit like that")
+    step.needs = lambda data, free: pytest.fail("nothing is predicted against a limit like that")
     guarded = GuardedStep(step, GuardOptions())
     assert [guarded(64) for _ in range(3)] == ["trained 64"] * 3
     assert step.ran == [None, None, None]
@@ -217,12 +220,11 @@ def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events
     ]
 
     class Walked(Step):
-        def traces(self, data):
+        def needs(self, data, free):
             ops = [TracedOp("activation", (("a", 4 * data),), ())]  # not all of it
-            return [SimpleNamespace(kept=[], loops=False, ops=lambda n: ops)]
-
-        def walk(self, data):
-            return StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 1)
+            quick = TracedNeeds([SimpleNamespace(kept=[], loops=False, ops=lambda n: ops)], data)
+            walk = StepWalk(Graph(nodes, [0], [(1, 0)]), [], [], 1)
+            return settled_needs(quick, data, free, lambda: walk)
 
     step = Walked(limit=2**20)
     step.run = lambda data, size: step.ran.append(size)
@@ -232,6 +234,72 @@ def test_a_step_that_may_not_fit_is_looked_at_more_closely_before_it_runs(events
     guarded.report()
     (progress,) = [event for event in events if event.name == "progress"]
     assert progress.data["predicted_bytes"] == pytest.approx(10 * step.ran[0], rel=0.1)
+
+
+class Needs:
+    """A prediction that is right, and knows how far it might be off."""
+
+    source, low, high, alike = "told", 1.0, 1.5, True
+
+    def __call__(self, samples):
+        return 10 * samples
+
+
+def test_a_prediction_chooses_the_first_slices(events):
+    step = Step()
+    step.predicted = Needs()
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(256)
+    assert step.ran == [64]  # 66 would surely fit; four slices in any case
+    guarded.report()
+    (progress,) = [event for event in events if event.name == "progress"]
+    assert progress.data["predicted_bytes"] == 640
+    (plan,) = [event for event in events if event.name == "plan"]
+    assert "up to 3.84 kB" in plan.text  # error bar and all
+
+
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        ({}, 40),
+        ({"coupled": ["norm"]}, None),
+        ({"redrawn": ["noise"]}, None),
+        ({"refusal": "it counts its own calls"}, None),
+        ({"unverified": "it is too large"}, None),
+    ],
+)
+def test_where_slices_are_not_the_same_whatever_may_fit_is_tried_whole(change, first):
+    step = Step()
+    step.predicted = Needs()
+    step.found = Rules(**change)
+    GuardedStep(step, GuardOptions())(80)  # 800 bytes, or up to 1200
+    assert step.ran == [first]
+
+
+def test_where_it_clearly_cannot_fit_whole_it_is_not_tried():
+    step = Step()
+    step.predicted = Needs()
+    step.found = Rules(coupled=["norm"])
+    GuardedStep(step, GuardOptions())(101)
+    assert step.ran == [51]
+
+
+def test_the_share_that_can_be_used_is_the_steps_to_say():
+    asked = []
+
+    class Careful(Step):
+        predicted = Needs()
+
+        def usable(self, *, planned):
+            asked.append(planned)
+            return 0.5
+
+    step = Careful()
+    guarded = GuardedStep(step, GuardOptions(start=Start(256, 32, peak_bytes=400)))
+    for _ in range(4):
+        guarded(256)
+    assert asked == [True]
+    assert max(step.ran) <= 50
 
 
 def test_a_plan_is_where_the_search_begins_not_where_it_ends(events):
@@ -280,7 +348,8 @@ def test_a_plan_says_what_is_recomputed_from_the_start(events):
 class Ordered(Step):
     """Which needs less with its ops in order, unless that was a mistake."""
 
-    def put_in_order(self, order):
+    def put_in_order(self, samples):
+        assert samples == 256
         self.limit *= self.helps
 
     helps = 4
@@ -422,6 +491,16 @@ def test_what_does_not_fit_lean_either_is_told_once_and_not_tried_again(events):
     assert step.ran.count("lean") == 1
     assert step.ran[-1] == 1
     assert not step.lean
+
+
+@pytest.mark.parametrize(("seconds", "tries"), [(0.0, True), (10.0, False)])
+def test_a_last_try_has_to_be_worth_what_running_out_costs(events, seconds, tries):
+    step = Heavy(limit=500, gradients=4)  # less than a hundredth of the budget
+    step.oom_seconds = seconds
+    step.taken = 495
+    with pytest.raises(CannotFit):
+        GuardedStep(step, GuardOptions())(32)
+    assert ("lean" in step.ran) == tries
 
 
 def test_when_room_comes_back_a_step_is_lean_no_longer(events, monkeypatch):

@@ -109,6 +109,12 @@ def test_a_prediction_that_does_not_grow_with_the_slice_is_taken_in_proportion()
     assert search.propose(192, free=1000) == 96
 
 
+def test_what_was_predicted_to_need_nothing_may_fail():
+    search = SliceSearch(predict=lambda size: 0)
+    search.failed(64, 1000)
+    assert search.propose(64, 1000) == 32
+
+
 def test_past_a_plan_only_what_is_much_larger_is_tried():
     for free, expected in ((1300, 100), (1700, 128)):
         search = SliceSearch(predict=lambda size: 10 * size, start=100)

@@ -55,6 +55,12 @@ class _TensorFlow:
         return pipeline
 
     @property
+    def fits(self) -> base.Fits:
+        from legroom.backends.tensorflow.input import fit_calls
+
+        return fit_calls
+
+    @property
     def epochs(self) -> base.WatchedEpochs:
         from legroom.backends.tensorflow.input import positions
 
@@ -79,10 +85,46 @@ class _TensorFlow:
         return face
 
     @property
+    def model_files(self) -> base.ModelFiles:
+        from legroom.backends.keras import model_file
+
+        return model_file
+
+    @property
+    def models(self) -> base.Models:
+        from legroom.backends.tensorflow.models import face
+
+        return face
+
+    @property
+    def leaner_models(self) -> base.LeanerModels:
+        from legroom.backends.tensorflow.models import leaner
+
+        return leaner
+
+    @property
+    def after_training(self) -> base.AfterTraining:
+        from legroom.backends.tensorflow.models import after_training
+
+        return after_training
+
+    @property
+    def predictions(self) -> base.Predictions:
+        from legroom.backends.tensorflow.forecast import step_forecast
+
+        return step_forecast
+
+    @property
     def growth(self) -> base.Growth:
         from legroom.backends.tensorflow.growth import release
 
         return release
+
+    @property
+    def growth_signs(self) -> base.GrowthSigns:
+        from legroom.backends.tensorflow.growth import signs
+
+        return signs
 
 
 BACKEND: base.Backend = _TensorFlow()

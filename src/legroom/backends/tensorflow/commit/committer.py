@@ -22,13 +22,13 @@ import tensorflow as tf
 from keras import ops
 
 from legroom.backends.keras.known_optimizers import inner_optimizer
+from legroom.backends.keras.reading import variable_bytes
 from legroom.backends.tensorflow.commit.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit.in_turn import InTurn
 from legroom.backends.tensorflow.commit.overlay import Overlay
 from legroom.backends.tensorflow.commit.partial_apply import PartialApply
 from legroom.backends.tensorflow.commit.units import Unit, Units
 from legroom.backends.tensorflow.device import oom
-from legroom.backends.tensorflow.models.reading import variable_bytes
 from legroom.backends.tensorflow.slices.row_sums import RowSums
 from legroom.backends.tensorflow.step.effects import on_host, undone_by
 from legroom.backends.tensorflow.step.traits import Traits

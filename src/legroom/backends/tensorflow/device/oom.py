@@ -17,7 +17,10 @@ import tensorflow as tf
 from legroom.core.errors import LegroomError, OutOfMemory
 from legroom.messages.explain import diagnose_exception
 
-__all__ = ["OomDetails", "describe", "insist", "is_oom"]
+__all__ = ["SECONDS", "OomDetails", "describe", "insist", "is_oom"]
+
+# How long TensorFlow waits for memory to be given back before it says that there is none.
+SECONDS = 10.0
 
 # XLA and cuDNN report running out of memory as errors of other kinds.
 _KINDS = (tf.errors.OpError, RuntimeError, MemoryError)

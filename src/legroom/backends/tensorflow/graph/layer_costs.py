@@ -18,7 +18,7 @@ from keras import tree
 from legroom.backends import patches
 from legroom.backends.parts import FUNCTIONAL, LAYER
 from legroom.backends.tensorflow.graph.specs import batch_specs
-from legroom.backends.tensorflow.graph.trace import PASS_ON
+from legroom.backends.tensorflow.graph.trace import FREE, PASS_ON
 from legroom.backends.tensorflow.graph.untouched import untouched
 from legroom.backends.tensorflow.recompute.blocks import functional_parts, run_nodes, runs_of
 from legroom.backends.tensorflow.step.traits import own_function
@@ -27,8 +27,6 @@ from legroom.core.traces import LayerCost
 
 __all__ = ["layer_costs", "step_costs"]
 
-# Ops that make nothing a step has to hold.
-_FREE = {"Placeholder", "Const", "VarHandleOp", "Shape", "NoOp"}
 # Floating-point operations that take as long as one byte takes to be read or written.
 _OPERATIONS_PER_BYTE = 12
 
@@ -180,7 +178,7 @@ def _kept(graph: Any, forward: int) -> tuple[list[int], set[str]]:
     for op in ops[forward:]:
         for tensor in map(_origin, op.inputs):
             at = place[tensor.op.name]
-            if at < forward and tensor.name not in read and tensor.op.type not in _FREE:
+            if at < forward and tensor.name not in read and tensor.op.type not in FREE:
                 read.add(tensor.name)
                 kept[at] += _bytes(tensor)
     return kept, read
@@ -195,7 +193,7 @@ def _origin(tensor: Any) -> Any:
 
 def _work(op: Any) -> float:
     """The time an op takes, in bytes read and written."""
-    if op.type in PASS_ON or op.type in _FREE:
+    if op.type in PASS_ON or op.type in FREE:
         return 0.0
     moved = sum(_bytes(x) for x in [*op.inputs, *op.outputs])
     if not op.outputs:

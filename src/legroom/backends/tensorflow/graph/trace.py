@@ -11,7 +11,7 @@ from tensorflow.python.ops import handle_data_util
 from legroom.backends.tensorflow.graph.scratch import WITH_SCRATCH, scratch_bytes
 from legroom.core.traces import TracedOp
 
-__all__ = ["PASS_ON", "REUSE", "GraphTrace", "with_shapes"]
+__all__ = ["FREE", "PASS_ON", "REUSE", "GraphTrace", "with_shapes"]
 
 # Ops whose output is their input's memory.
 PASS_ON = {
@@ -29,7 +29,8 @@ REUSE = {
     "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference",
     "Sub", "Tanh", "TanhGrad", "Xlogy",
 }  # fmt: skip
-_FREE = {"Placeholder", "Const", "NoOp", "Shape", "Size", "Rank", "VarHandleOp"}
+# Ops whose output takes no memory to speak of.
+FREE = {"Placeholder", "Const", "NoOp", "Shape", "Size", "Rank", "VarHandleOp"}
 
 
 class GraphTrace:
@@ -83,7 +84,7 @@ class GraphTrace:
         return scratch_bytes(op.kind, [x for x in inputs if x is not None], lengths, dtype.size)
 
     def _bytes(self, kind: str, shape: Any, dtype: Any, samples: int) -> int:
-        if kind in _FREE or dtype in (tf.resource, tf.variant, tf.string):
+        if kind in FREE or dtype in (tf.resource, tf.variant, tf.string):
             return 0
         lengths = self._lengths(shape, samples)
         return 0 if lengths is None else math.prod(lengths) * dtype.size

@@ -16,14 +16,12 @@ from legroom.backends.tensorflow.graph.durations import work_of
 from legroom.backends.tensorflow.graph.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.graph.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph
-from legroom.backends.tensorflow.graph.trace import PASS_ON, REUSE
+from legroom.backends.tensorflow.graph.trace import FREE, PASS_ON, REUSE
 from legroom.core.graphs import Graph, Node, Size, StepWalk
 
 __all__ = ["input_sizes", "walk_open_graph", "walk_slices", "walk_step"]
 
-_NOTHING = {"NoOp", "Const", "VarHandleOp", "Placeholder", "Shape", "ShapeN", "Size", "Rank",
-            "Assert",
-            "ResourceApplyAdam", "ResourceApplyGradientDescent"}  # fmt: skip
+_NOTHING = FREE | {"ShapeN", "Assert", "ResourceApplyAdam", "ResourceApplyGradientDescent"}
 # What TensorFlow's executor runs at once.
 _CHEAP = {"NoOp", "Const", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "Shape",
           "ShapeN", "Rank", "Size", "Placeholder", "StopGradient", "PreventGradient",

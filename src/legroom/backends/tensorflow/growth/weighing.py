@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
+
+from legroom.backends.keras.reading import variable_bytes
 
 __all__ = ["weigh"]
 
@@ -63,7 +64,6 @@ def _model_bytes(model: Any) -> int:
 
 
 def _bytes(value: Any) -> int:
-    lengths = [length or 1 for length in tuple(value.shape)]
     with contextlib.suppress(Exception):
-        return math.prod(lengths) * tf.as_dtype(value.dtype).size
+        return variable_bytes(value)
     return 0

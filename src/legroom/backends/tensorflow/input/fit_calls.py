@@ -11,8 +11,9 @@ import keras
 from legroom.backends import patches
 from legroom.backends.parts import TRAINER
 from legroom.backends.tensorflow.growth.hooks import user_place
+from legroom.backends.tensorflow.input.fit_data import fitted_data
 
-__all__ = ["OnFit", "follow_fits"]
+__all__ = ["OnFit", "fitted_data", "follow_fits"]
 
 # Called with the model, its data, the other arguments and the line; returns who is told of epochs.
 OnFit = Callable[[Any, Any, dict[str, Any], str], list[Any]]

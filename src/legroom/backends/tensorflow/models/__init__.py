@@ -1,1 +1,1 @@
-"""Models read, and built again after a change."""
+"""Models imagined after a change, traced, or made into files for use."""

@@ -5,40 +5,38 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
 
-__all__ = ["compressed_bytes", "pruned_model", "tflite_bytes"]
+from legroom.backends.keras.reading import weight_bytes
+from legroom.backends.keras.rebuilding import compressed_bytes, int8_model, pruned_model
+from legroom.backends.tensorflow.graph.untouched import untouched
+
+__all__ = ["int8_bytes", "int8_model", "pruned_bytes", "pruned_model", "tflite_bytes"]
 
 
-def pruned_model(model: Any, share: float) -> Any:
-    """A copy with zeros for the weights that are nearest to zero, matrix by matrix.
-
-    Args:
-        model: The model.
-        share: How many of each matrix's weights.
-    """
-    copy = keras.models.clone_model(model)
-    copy.set_weights([_pruned(weights, share) for weights in model.get_weights()])
-    return copy
+def int8_bytes(model: Any) -> tuple[int, list[str]]:
+    """The weights of a model that holds int8 where it can; and the layers that can."""
+    with untouched(model):
+        made, changed = int8_model(model)
+        return weight_bytes(made), changed
 
 
-def compressed_bytes(model: Any) -> int:
-    """What the weights take in a file that is compressed."""
-    return sum(len(zlib.compress(weights.tobytes(), 1)) for weights in model.get_weights())
+def pruned_bytes(model: Any, share: float) -> tuple[int, int]:
+    """The weights in a compressed file, as they are and pruned."""
+    with untouched(model):
+        return compressed_bytes(model), compressed_bytes(pruned_model(model, share))
 
 
 def tflite_bytes(model: Any) -> int:
     """The size of a TFLite file of a model, with weights of 8 bits."""
-    converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with contextlib.redirect_stdout(io.StringIO()), _native_log_dropped():
-        return len(converter.convert())
+    with untouched(model):
+        converter = tf.lite.TFLiteConverter.from_keras_model(model)
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        with contextlib.redirect_stdout(io.StringIO()), _native_log_dropped():
+            return len(converter.convert())
 
 
 @contextlib.contextmanager
@@ -53,10 +51,3 @@ def _native_log_dropped() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def _pruned(weights: Any, share: float) -> Any:
-    if weights.ndim < 2 or not np.issubdtype(weights.dtype, np.floating):
-        return weights  # biases, and statistics of normalizations
-    sizes = np.abs(weights)
-    return np.where(sizes < np.quantile(sizes, share), np.zeros_like(weights), weights)

@@ -15,7 +15,6 @@ from legroom.backends.keras.rules import Rules
 from legroom.backends.tensorflow.graph.trace import GraphTrace
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.core.graphs import Orderer
 
 __all__ = ["VariedStep", "is_number"]
 
@@ -39,7 +38,7 @@ class VariedStep(Step):
     def __init__(self, traits: Traits, *, returns: Any = None) -> None:
         super().__init__(traits, returns=returns)
         self._variants: dict[Any, Step] = {}
-        self._order: Orderer | None = None
+        self._order: int | None = None
 
     def _run(self, data: Any, slice_size: int | None) -> Any:
         step = self._variant(data)
@@ -81,11 +80,11 @@ class VariedStep(Step):
         for step in self._variants.values():
             step.go_lean(lean)
 
-    def put_in_order(self, order: Orderer) -> None:
+    def put_in_order(self, samples: int) -> None:
         """From now on, have the ops of whole batches wait for each other."""
-        self._order = order
+        self._order = samples
         for step in self._variants.values():
-            step.put_in_order(order)
+            step.put_in_order(samples)
 
     @property
     def _latest(self) -> Step | None:

@@ -19,6 +19,7 @@ from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
 from tensorflow.python.ops import stateful_random_ops
 
+from legroom.backends.keras.reading import variable_bytes
 from legroom.core.errors import SnapshotError
 
 __all__ = [
@@ -97,11 +98,7 @@ def _members(model: Any) -> Iterator[Any]:
 
 def state_bytes(variables: Iterable[tuple[str, Any]]) -> int:
     """What a copy of the variables takes."""
-    total = 0
-    for _, variable in variables:
-        dtype = tf.as_dtype(variable.dtype)
-        total += int(np.prod([int(n) for n in variable.shape], dtype=np.int64)) * dtype.size
-    return total
+    return sum(variable_bytes(variable) for _, variable in variables)
 
 
 class HostCopies:

@@ -13,8 +13,12 @@ import keras
 from keras import tree
 
 from legroom.backends import patches
+from legroom.backends.base import Device
 from legroom.backends.keras.rules import Rules
+from legroom.backends.steps import Needs
 from legroom.backends.tensorflow.device import oom, pool
+from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs, usable_share
+from legroom.backends.tensorflow.forecast.ordering import orderer
 from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
 from legroom.backends.tensorflow.graph.layer_costs import layer_costs
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph, trace_step
@@ -68,6 +72,7 @@ class Step:
             self._rules = Rules(applies=0, gradients=[], concatenates=True)
         self._sliced: SlicedStep | None = None
         self._slices: StepGraph | None = None
+        self._traced: TracedNeeds | None = None
         self._as_it_came = True
         self.done: list[Any] = []  # the results of the last run, for `Careful`
 
@@ -91,7 +96,7 @@ class Step:
             self._sliced = None
 
     @property
-    def pool(self) -> Any:
+    def pool(self) -> Device:
         """The device's memory: its limit, what is in use, the peak."""
         return pool
 
@@ -163,6 +168,32 @@ class Step:
         free = limit - (pool.in_use_bytes() or 0)
         return _DOUBT * eager_bytes(self._slices, samples) > free
 
+    def needs(self, data: Any, free: int | None) -> Needs | None:
+        """What it should need on batches like this; None for an eager step.
+
+        Args:
+            data: The batch.
+            free: The bytes that are free, where it is to be looked at closely if that may matter.
+        """
+        samples, traces = self.samples(data), self.traces(data)
+        if samples is None or not traces:
+            return None
+        self._traced = quick = TracedNeeds(traces, samples, compiled=self.compiled)
+        if free is None:
+            return quick
+        return settled_needs(quick, samples, free, functools.partial(self.walk, data))
+
+    def usable(self, *, planned: bool) -> float:
+        """The share of what is free that a size above those that were seen may need."""
+        limited = pool.limit_bytes() is not None
+        return usable_share(compiled=self.compiled, limited=limited, planned=planned)
+
+    def tensors(self, samples: int) -> list[tuple[str, int]]:
+        """The largest tensors of a slice of this size, as `needs` saw it: layers and bytes."""
+        if self._traced is None:
+            return []
+        return [(self.layer(op), nbytes) for op, nbytes in self._traced.peak(samples).tensors]
+
     def traces(self, data: Any) -> list[GraphTrace]:
         """The functions that a step on this batch runs, traced; none for an eager step."""
         samples = self.samples(data)
@@ -194,6 +225,11 @@ class Step:
         return bool(self._traits.jit_compile)
 
     @property
+    def oom_seconds(self) -> float:
+        """How long TensorFlow waits for memory before it gives up."""
+        return oom.SECONDS
+
+    @property
     def broken_by_oom(self) -> bool:
         """Whether running out breaks the process.
 
@@ -214,9 +250,9 @@ class Step:
         recompute_blocks(self._model, blocks)
         self._start_anew()
 
-    def put_in_order(self, order: Orderer) -> None:
+    def put_in_order(self, samples: int) -> None:
         """From now on, have the ops of whole batches wait for each other."""
-        self._start_anew(order)
+        self._start_anew(orderer(samples))
 
     @property
     def lean_saves(self) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from legroom.backends.tensorflow.forecast.replay import Live
+from legroom.core.figures import BREAKDOWN
 from legroom.messages.ops import layer_of_op, match_layer, role_of_op
-from legroom.prediction.replay import Live
 
-__all__ = ["by_kind", "by_layer", "kind_of", "plain_name"]
+__all__ = ["by_kind", "by_layer", "kind_of", "parts_of", "plain_name"]
 
 # Where Keras calls its inner function, TensorFlow puts this before the names of all its ops.
 _CALLS = "StatefulPartitionedCall/"
@@ -21,30 +22,17 @@ def plain_name(op: str) -> str:
     return op
 
 
-def by_kind(
-    live: Iterable[Live],
-    peak: int,
-    held: Mapping[str, int],
-    gradients: Collection[str],
-) -> dict[str, int]:
-    """The parts of a peak.
+def by_kind(live: Iterable[Live], gradients: Collection[str]) -> Counter[str]:
+    """What is in memory by what it is for.
 
     Args:
-        live: What is in memory then.
-        peak: The bytes in use, slack and all.
-        held: What is held between steps: "weights", "optimizer" and "other" with their bytes.
+        live: What is in memory.
         gradients: The ops whose outputs are the gradients of weights.
     """
-    parts: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     for item in live:
-        kind = kind_of(item, gradients)
-        if kind:
-            parts[kind] += item.nbytes
-    parts["weights"] = held.get("weights", 0)
-    parts["optimizer"] = held.get("optimizer", 0)
-    parts["other"] = max(0, peak - sum(parts.values()))
-    names = ("weights", "gradients", "optimizer", "activations", "workspace", "input", "other")
-    return {name: int(parts[name]) for name in names}
+        kinds[kind_of(item, gradients)] += item.nbytes
+    return kinds
 
 
 def kind_of(item: Live, gradients: Collection[str]) -> str:
@@ -59,6 +47,19 @@ def kind_of(item: Live, gradients: Collection[str]) -> str:
     if op in gradients:
         return "gradients"
     return "workspace" if role_of_op(op) == "optimizer" else "activations"
+
+
+def parts_of(total: int, kinds: Mapping[str, int], held: Mapping[str, int]) -> tuple[int, ...]:
+    """The bytes in use at a moment by what they are for, in the order of the breakdown.
+
+    Args:
+        total: The bytes in use, slack and all.
+        kinds: What the step itself has in memory then, by kind.
+        held: What is held between steps: "weights" and "optimizer" with their bytes.
+    """
+    sizes = {**kinds, "weights": held["weights"], "optimizer": held["optimizer"]}
+    sizes["other"] = max(0, total - sum(sizes.get(name, 0) for name in BREAKDOWN[:-1]))
+    return tuple(sizes.get(name, 0) for name in BREAKDOWN)
 
 
 def by_layer(

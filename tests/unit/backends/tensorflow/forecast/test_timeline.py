@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legroom.backends.tensorflow.forecast.needs import TracedNeeds
+from legroom.backends.tensorflow.forecast.timeline import find_peak
 from legroom.core.traces import TracedOp
-from legroom.prediction.needs import StepNeeds
-from legroom.prediction.timeline import find_peak
 
 
 def op(name, size, *inputs, **options):
@@ -69,7 +69,7 @@ class Trace:
 
 
 def test_slices_add_a_copy_of_the_gradients_that_wait_for_their_function():
-    fused, split = StepNeeds([Trace()], 8), StepNeeds([Trace(), Trace()], 8)
+    fused, split = TracedNeeds([Trace()], 8), TracedNeeds([Trace(), Trace()], 8)
     assert fused(8) == 120
     assert fused(4) == 80
     assert split(8) == 40 + 120

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+import zlib
 from typing import Any
 
 import keras
 import numpy as np
 
-from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
-from legroom.backends.tensorflow.models.leaner_configs import NARROW
-from legroom.backends.tensorflow.models.reading import architecture, custom_classes, layer_facts
+from legroom.backends.keras.leaner_changes import Change
+from legroom.backends.keras.leaner_configs import NARROW
+from legroom.backends.keras.model_file import build_config
+from legroom.backends.keras.reading import architecture, custom_classes, layer_facts
+from legroom.core.errors import UnsupportedModel
 
-__all__ = ["Change", "changed_model", "imagined", "int8_model", "parameters"]
-
-# From an architecture, and the model's layers, to another one; None where there is nothing to do.
-Change = Callable[[dict[str, Any], list[Any]], "dict[str, Any] | None"]
+__all__ = [
+    "changed_model",
+    "compressed_bytes",
+    "halved_model",
+    "int8_model",
+    "pruned_model",
+    "rebuilt_model",
+    "valueless_model",
+]
 
 
 def changed_model(
@@ -34,21 +40,59 @@ def changed_model(
         The copy, and the layers whose weights begin anew; None where nothing was to be changed,
         or only the model's own code knows its architecture.
     """
-    changed = _built(model, change)
-    if changed is None:
+    changed = rebuilt_model(model, change, optimizer)
+    return None if changed is None else (changed, _carry_weights(model, changed))
+
+
+def rebuilt_model(model: Any, change: Change, optimizer: Any = None) -> Any:
+    """The same with new weights in all layers; None where nothing was to be changed."""
+    config = _changed_config(model, change)
+    if config is None:
         return None
+    plain = {key: value for key, value in config.items() if key != "compile_config"}
+    changed = keras.saving.deserialize_keras_object(
+        plain, custom_objects=custom_classes(model), safe_mode=False
+    )
     _compile_like(changed, model, optimizer)
-    return changed, _carry_weights(model, changed)
+    return changed
 
 
-@contextlib.contextmanager
-def imagined(model: Any, change: Change, optimizer: Any = None) -> Iterator[Any]:
-    """The same for being asked about: without memory, and without a trace of it afterwards."""
-    with untouched(model), without_memory():
-        changed = _built(model, change)
-        if changed is not None:
-            _compile_like(changed, model, optimizer)
-        yield changed
+def valueless_model(model: Any, change: Change, *, safe: bool) -> Any:
+    """The same with weights that have shapes and no values, and not compiled.
+
+    Args:
+        model: The model.
+        change: The change of its architecture.
+        safe: Whether Keras is to refuse code that is inside the architecture.
+
+    Raises:
+        UnsupportedModel: If Keras can't build it.
+    """
+    config = _changed_config(model, change)
+    return None if config is None else build_config(config, safe=safe, custom=custom_classes(model))
+
+
+def halved_model(model: Any, policy: str) -> Any:
+    """A copy of a model in mixed precision, compiled as it is, with new weights.
+
+    Raises:
+        UnsupportedModel: If the model can't be copied: a subclassed one, most often.
+    """
+
+    def halved(layer: Any) -> Any:
+        config = layer.get_config()
+        if not isinstance(layer, keras.layers.InputLayer):
+            config["dtype"] = policy
+        return type(layer).from_config(config)
+
+    try:
+        copy = keras.models.clone_model(model, clone_function=halved)
+        copy.compile_from_config(model.get_compile_config())
+    except Exception as error:
+        raise UnsupportedModel(
+            f"{model.name!r} can't be copied in mixed precision: {error}"
+        ) from error
+    return copy
 
 
 def int8_model(model: Any) -> tuple[Any, list[str]]:
@@ -71,24 +115,37 @@ def int8_model(model: Any) -> tuple[Any, list[str]]:
     return copy, changed
 
 
-def parameters(model: Any) -> int:
-    """How many numbers a model's weights are."""
-    return sum(int(np.prod(weight.shape)) for weight in model.weights)
+def pruned_model(model: Any, share: float) -> Any:
+    """A copy with zeros for the weights that are nearest to zero, matrix by matrix.
+
+    Args:
+        model: The model.
+        share: How many of each matrix's weights.
+    """
+    copy = keras.models.clone_model(model)
+    copy.set_weights([_pruned(weights, share) for weights in model.get_weights()])
+    return copy
+
+
+def compressed_bytes(model: Any) -> int:
+    """What the weights take in a file that is compressed."""
+    return sum(len(zlib.compress(weights.tobytes(), 1)) for weights in model.get_weights())
+
+
+def _pruned(weights: Any, share: float) -> Any:
+    if weights.ndim < 2 or not np.issubdtype(weights.dtype, np.floating):
+        return weights  # biases, and statistics of normalizations
+    sizes = np.abs(weights)
+    return np.where(sizes < np.quantile(sizes, share), np.zeros_like(weights), weights)
 
 
 def _weight_types(layer: Any) -> list[str]:
     return [str(weight.dtype) for weight in layer.weights]
 
 
-def _built(model: Any, change: Change) -> Any:
+def _changed_config(model: Any, change: Change) -> dict[str, Any] | None:
     config = architecture(model)
-    config = None if config is None else change(config, layer_facts(model))
-    if config is None:
-        return None
-    plain = {key: value for key, value in config.items() if key != "compile_config"}
-    return keras.saving.deserialize_keras_object(
-        plain, custom_objects=custom_classes(model), safe_mode=False
-    )
+    return None if config is None else change(config, layer_facts(model))
 
 
 def _compile_like(changed: Any, model: Any, optimizer: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from legroom.backends.tensorflow.forecast.executor import Executor, Variable
+from legroom.backends.tensorflow.forecast.script import Allocation
 from legroom.core.graphs import Graph, Node, Scratch
-from legroom.prediction.executor import Executor, Variable
-from legroom.prediction.script import Allocation
 
 
 def size(count):

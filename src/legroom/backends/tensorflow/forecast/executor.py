@@ -1,10 +1,10 @@
 """A graph run by TensorFlow's rules, without running it: which op takes memory when. Pure.
 
 TensorFlow's executor does not take the ops in the order in which they were traced, and the order
-decides what is live at the same time: that is the crew's subject (:mod:`legroom.prediction.crew`).
-Memory is counted by references, as tensors are: an op's inputs are let go
-when it has run, and an op that may write over its input does so if nobody else reads that. A
-variable that is written while someone still reads it moves to memory of its own.
+decides what is live at the same time: that is the subject of `crew`. Memory is counted by
+references, as tensors are: an op's inputs are let go when it has run, and an op that may write over
+its input does so if nobody else reads that. A variable that is written while someone still reads it
+moves to memory of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from legroom.backends.tensorflow.forecast.crew import Crew
+from legroom.backends.tensorflow.forecast.script import Allocation, Entry
+from legroom.backends.tensorflow.forecast.wiring import Wiring, same_bytes
 from legroom.core.graphs import Graph, Node, Size
-from legroom.prediction.crew import Crew
-from legroom.prediction.script import Allocation, Entry
-from legroom.prediction.wiring import Wiring, same_bytes
 
 __all__ = ["Executor", "Variable"]
 

@@ -13,7 +13,6 @@ from typing import Any
 __all__ = [
     "NARROW",
     "averaged_config",
-    "eight_bits_config",
     "fewer_units_config",
     "hashed_config",
     "narrow_config",
@@ -42,17 +41,6 @@ def precision_config(config: dict[str, Any], policy: str) -> dict[str, Any] | No
         }
         count += 1
     return changed if count else None
-
-
-def eight_bits_config(config: dict[str, Any]) -> dict[str, Any] | None:
-    """The same, with layers that keep their inputs in eight bits for the gradients."""
-    from legroom.backends.tensorflow.recompute.eight_bits import wrapped
-
-    changed = copy.deepcopy(config)
-    layers = changed["config"].get("layers") or []
-    layers[:] = new = [wrapped(layer) for layer in layers]
-    changed.pop("build_config", None)
-    return changed if any(layer["class_name"] == "EightBits" for layer in new) else None
 
 
 def smaller_input_config(config: dict[str, Any], tokens: bool) -> tuple[dict[str, Any], str] | None:

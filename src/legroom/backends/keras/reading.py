@@ -1,7 +1,7 @@
-"""A Keras model read, not run: its layers, and what a training step of it would make.
+"""A Keras model read, not run: its layers, its weights and what it is called with.
 
-Nothing is allocated: steps are traced on shapes, with placeholders for weights, so a model can be
-looked at in a process whose memory is full, and a saved one without loading its weights.
+Nothing is allocated, so a model can be looked at in a process whose memory is full, and a saved one
+without loading its weights.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import math
 from typing import Any
 
 import keras
-import tensorflow as tf
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it, and Keras needs it
+import numpy as np
 
-from legroom.backends.tensorflow.graph.trace import GraphTrace
-from legroom.core.errors import UnsupportedModel
 from legroom.messages.layers import LayerFacts
 
 __all__ = [
     "architecture",
+    "coupling_layers",
     "custom_classes",
+    "gradient_bytes",
     "is_recurrent",
     "layer_facts",
+    "model_inputs",
     "open_axes",
+    "parameters",
     "slot_bytes",
-    "takes_tokens",
-    "trace_step",
     "variable_bytes",
     "weight_bytes",
 ]
@@ -75,12 +76,22 @@ def custom_classes(model: Any) -> dict[str, Any]:
 
 def variable_bytes(variable: Any) -> int:
     """The bytes of a weight, whether it has a value or not."""
-    return math.prod(tuple(variable.shape)) * int(tf.as_dtype(variable.dtype).size)
+    return math.prod(tuple(variable.shape)) * _item_bytes(variable)
+
+
+def parameters(model: Any) -> int:
+    """How many numbers a model's weights are."""
+    return sum(math.prod(tuple(weight.shape)) for weight in model.weights)
 
 
 def weight_bytes(model: Any) -> int:
     """The bytes of all weights."""
-    return sum(variable_bytes(variable) for variable in model.variables)
+    return sum(map(variable_bytes, model.variables))
+
+
+def gradient_bytes(model: Any) -> int:
+    """The bytes of the gradients of all weights that are trained."""
+    return sum(map(variable_bytes, model.trainable_variables))
 
 
 def slot_bytes(optimizer: Any, model: Any) -> int:
@@ -93,14 +104,13 @@ def slot_bytes(optimizer: Any, model: Any) -> int:
         # Built for a weight whose axes can be told apart, and read off for those of this rank.
         fresh = type(optimizer).from_config(optimizer.get_config())
         stand_in = _PRIMES[:rank]
-        fresh.build([keras.Variable(tf.zeros(stand_in), name="stand_in")])
+        fresh.build([keras.Variable(keras.ops.zeros(stand_in, "float32"), name="stand_in")])
         for slot in fresh.variables:
             lengths = tuple(slot.shape)
             if not lengths or any(length not in stand_in for length in lengths):
                 continue
             axes = [stand_in.index(length) for length in lengths]
-            size = tf.as_dtype(slot.dtype).size
-            total += size * sum(
+            total += _item_bytes(slot) * sum(
                 math.prod(shape[axis] for axis in axes) for shape in shapes if len(shape) == rank
             )
     return total
@@ -108,12 +118,7 @@ def slot_bytes(optimizer: Any, model: Any) -> int:
 
 def open_axes(model: Any) -> bool:
     """Whether inputs have axes beside the batch whose length the model leaves open."""
-    return any(None in tuple(one.shape)[1:] for one in _inputs(model))
-
-
-def takes_tokens(model: Any) -> bool:
-    """Whether an input of one axis is a sequence, to be looked up in an embedding."""
-    return any(type(layer).__name__ == "Embedding" for layer in _layers(model))
+    return any(None in tuple(one.shape)[1:] for one in model_inputs(model))
 
 
 def is_recurrent(model: Any) -> bool:
@@ -121,33 +126,27 @@ def is_recurrent(model: Any) -> bool:
     return any(isinstance(layer, keras.layers.RNN) for layer in _layers(model))
 
 
-def trace_step(model: Any, samples: int, loss: Any = None) -> GraphTrace:
-    """Trace the gradients of a training step on this many samples.
+def model_inputs(model: Any) -> list[Any]:
+    """What a model is called with: shape and type of each, or nothing where it was never built."""
+    inputs = getattr(model, "inputs", None)
+    if inputs:
+        return list(inputs)
+    try:
+        shape = (model.get_build_config() or {}).get("input_shape")
+    except NotImplementedError:
+        return []
+    if not isinstance(shape, (list, tuple)) or not all(isinstance(n, int) for n in shape[1:]):
+        return []
+    return [keras.KerasTensor((None, *shape[1:]), dtype=model.input_dtype)]
 
-    Args:
-        model: The model; its weights need no values.
-        samples: The number of samples.
-        loss: The loss as the user named it in ``compile``, or as a saved model has it.
-    """
-    states = [
-        [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
+
+def coupling_layers(model: Any) -> list[str]:
+    """The layers that look across the batch while training, as far as their class tells."""
+    return [
+        layer.name
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     ]
-    known = _inputs(model)
-    if not known:
-        raise UnsupportedModel(f"{model.name} was never built: what it is called with is not known")
-    inputs = [tf.TensorSpec((samples, *tuple(one.shape)[1:]), one.dtype) for one in known]
-
-    def step(trainable: Any, others: Any, inputs: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(trainable)
-            packed = _packed(model, inputs)
-            outputs, _ = model.stateless_call(trainable, others, packed, training=True)
-            value = _loss(loss, outputs)
-        return tape.gradient(value, trainable)
-
-    graph = tf.function(step).get_concrete_function(*states, inputs).graph
-    return GraphTrace(graph, samples)
 
 
 def _layers(model: Any) -> list[Any]:
@@ -167,47 +166,6 @@ def _shapes(layer: Any, side: str) -> tuple[tuple[int | None, ...], ...]:
     return tuple(tuple(tensor.shape) for tensor in tensors if hasattr(tensor, "shape"))
 
 
-def _inputs(model: Any) -> list[Any]:
-    """What a model is called with: shape and type of each, or nothing where it was never built."""
-    inputs = getattr(model, "inputs", None)
-    if inputs:
-        return list(inputs)
-    try:
-        shape = (model.get_build_config() or {}).get("input_shape")
-    except NotImplementedError:
-        return []
-    if not isinstance(shape, (list, tuple)) or not all(isinstance(n, int) for n in shape[1:]):
-        return []
-    return [keras.KerasTensor((None, *shape[1:]), dtype=model.input_dtype)]
-
-
-def _packed(model: Any, inputs: list[Any]) -> Any:
-    structure = getattr(model, "_inputs_struct", None)
-    if structure is not None:
-        return keras.tree.pack_sequence_as(structure, inputs)
-    return inputs[0] if len(inputs) == 1 else inputs
-
-
-def _loss(loss: Any, outputs: Any) -> Any:
-    """The loss of a step; a mean of squares where none is known for an output."""
-    flat = keras.tree.flatten(outputs)
-    named = keras.tree.flatten(loss) if isinstance(loss, (list, tuple)) else [loss] * len(flat)
-    if isinstance(loss, dict) and "class_name" not in loss:
-        named = list(loss.values())
-    if len(named) != len(flat):
-        named = [None] * len(flat)
-    return tf.add_n([_one_loss(*pair) for pair in zip(named, flat, strict=True)])
-
-
-def _one_loss(loss: Any, output: Any) -> Any:
-    output = tf.cast(output, "float32")  # as Keras's losses do, whatever the layers compute in
-    if loss is not None:
-        try:
-            function = keras.losses.get(loss)
-            name = str(getattr(function, "name", None) or getattr(function, "__name__", ""))
-            shape = output.shape[:-1] if "sparse" in name else output.shape
-            truth = tf.zeros(shape, "int32" if "sparse" in name else "float32")
-            return tf.reduce_mean(function(truth, output))
-        except Exception:  # a loss of the user's own may want anything
-            pass
-    return tf.reduce_mean(tf.square(output))
+def _item_bytes(variable: Any) -> int:
+    dtype = variable.dtype  # a name; but TensorFlow's own variables have a type that knows its size
+    return int(dtype.size if hasattr(dtype, "size") else np.dtype(dtype).itemsize)

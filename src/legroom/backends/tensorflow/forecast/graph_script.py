@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from legroom.backends.tensorflow.forecast.executor import Executor, Variable
+from legroom.backends.tensorflow.forecast.script import Allocation, Entry, Script, counterparts
 from legroom.core.graphs import Graph, Size
-from legroom.prediction.executor import Executor, Variable
-from legroom.prediction.script import Allocation, Entry, Script, counterparts
 
 __all__ = ["write_script"]
 

@@ -1,28 +1,63 @@
-"""What a step needs, whole and in slices, from its traces."""
+"""What a step needs, whole and in slices, before it has run; and how sure that is.
+
+Two sources: the ops of its trace, which take a moment to look through, and a walk over its graph,
+which takes about a second. Running out takes ten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from legroom.backends.tensorflow.forecast.graph_script import write_script
+from legroom.backends.tensorflow.forecast.replay import smallest_pool
+from legroom.backends.tensorflow.forecast.timeline import Peak, find_peak
 from legroom.core.graphs import StepWalk
 from legroom.core.traces import StepTrace
-from legroom.prediction.replay import smallest_pool
-from legroom.prediction.timeline import Peak, find_peak
-from legroom.prediction.traced import write_script
 
-__all__ = ["StepNeeds", "WalkedNeeds"]
+__all__ = ["TracedNeeds", "WalkedNeeds", "settled_needs", "usable_share"]
+
+# Not all that a step takes of the host's memory is in the allocator's books, nor given back.
+_USABLE_OF_THE_HOST = 0.7
+# Past a plan the last tenth of a pool is left: one and the same step took up to 12 % more another
+# time (ops side by side in another order, what is free in other pieces), and what is planned is
+# near the best already.
+_USABLE_PAST_PLAN = 0.9
+# What XLA compiles is another program than the one that is predicted, with its memory in one piece.
+_USABLE_IN_ONE_PIECE = 0.5
 
 
-class StepNeeds:
-    """The bytes that a step should need beyond what is in use before it.
+def usable_share(*, compiled: bool, limited: bool, planned: bool) -> float:
+    """The share of what is free that a size above those that were seen may need.
+
+    Args:
+        compiled: Whether XLA makes one program of the step.
+        limited: Whether the device's memory has a limit of its own.
+        planned: Whether a plan said where to begin.
+    """
+    if compiled:
+        return _USABLE_IN_ONE_PIECE
+    if not limited:
+        return _USABLE_OF_THE_HOST
+    return _USABLE_PAST_PLAN if planned else 1.0
+
+
+class TracedNeeds:
+    """The bytes that a step should need beyond what is in use before it, by its ops alone.
 
     Args:
         traces: The functions that run one after the other: what computes the gradients and, where
             that is another one, what applies them.
         samples: The size of the whole batch.
+        compiled: Whether XLA makes another program of them.
     """
 
-    def __init__(self, traces: Sequence[StepTrace], samples: int) -> None:
+    source = "ops"
+    low, high = 1.0, 1.9  # how far it may be off, as `legroom.backends.steps.Needs` says
+
+    def __init__(
+        self, traces: Sequence[StepTrace], samples: int, *, compiled: bool = False
+    ) -> None:
+        self.alike = not compiled
         self._traces = list(traces)
         self._samples = samples
         self._peaks: dict[tuple[int, int], Peak] = {}
@@ -39,6 +74,11 @@ class StepNeeds:
             for i in range(1, len(self._traces))
         ]
         return max([first, *rest])
+
+    def surely_fits(self, free: int) -> bool:
+        """Whether the whole batch does; nobody is sure of loops, whose inside is not seen."""
+        fits = self(self._samples) * self.high <= free
+        return fits and not any(trace.loops for trace in self._traces)
 
     def peak(self, samples: int) -> Peak:
         """The largest moment of the gradients' function on this many samples."""
@@ -62,6 +102,10 @@ class WalkedNeeds:
         walk: The step on slices.
         samples: The size of the whole batch.
     """
+
+    source = "graph"
+    low, high = 1.1, 1.25
+    alike = True
 
     def __init__(self, walk: StepWalk, samples: int) -> None:
         self._script = write_script(walk.graph, walk.held, walk.inputs, walk.threads)
@@ -95,6 +139,23 @@ class WalkedNeeds:
                 need -= batch  # a slice is cut out of the batch
             self._needs[samples] = max(0, need)
         return self._needs[samples]
+
+
+def settled_needs(
+    quick: TracedNeeds, samples: int, free: int, walk: Callable[[], StepWalk | None]
+) -> TracedNeeds | WalkedNeeds:
+    """What settles whether a batch fits: its ops where they do, else a walk where there is one.
+
+    A walk is worth its second, because running out would cost ten.
+
+    Args:
+        quick: What the ops tell.
+        samples: The size of the whole batch.
+        free: The bytes that are free.
+        walk: Walks over the step's graph; None where it can't be.
+    """
+    walked = None if quick.surely_fits(free) else walk()
+    return quick if walked is None else WalkedNeeds(walked, samples)
 
 
 def _kept_bytes(trace: StepTrace) -> int:

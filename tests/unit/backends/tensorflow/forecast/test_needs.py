@@ -6,10 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from legroom.backends.tensorflow.forecast.needs import (
+    TracedNeeds,
+    WalkedNeeds,
+    settled_needs,
+    usable_share,
+)
+from legroom.backends.tensorflow.forecast.replay import replay, smallest_pool
+from legroom.backends.tensorflow.forecast.script import Allocation, Script
 from legroom.core.graphs import Graph, Node, StepWalk
-from legroom.prediction.needs import WalkedNeeds
-from legroom.prediction.replay import replay, smallest_pool
-from legroom.prediction.script import Allocation, Script
+from legroom.core.traces import TracedOp
 
 MIB = 2**20
 
@@ -71,3 +77,38 @@ def test_past_the_batch_it_grows_as_slices_do():
     needs = WalkedNeeds(walk(0), 100)
     assert needs(200) >= 3.5 * needs(50)
     assert needs(400) >= 7 * needs(50)
+
+
+def traced(loops=False):
+    """By the ops alone, 1000 bytes."""
+    ops = [TracedOp("activation", (("a", 1000),), ())]
+    return TracedNeeds([SimpleNamespace(kept=[], loops=loops, ops=lambda n: ops)], 100)
+
+
+@pytest.mark.parametrize(
+    ("free", "loops", "walks", "source"),
+    [
+        (1900, False, True, "ops"),
+        (1899, False, True, "graph"),
+        (1899, False, False, "ops"),  # no graph to walk over
+        (10**9, True, True, "graph"),  # the inside of a loop is not among its ops
+    ],
+)
+def test_ops_are_enough_where_they_settle_it(free, loops, walks, source):
+    found = settled_needs(traced(loops), 100, free, lambda: walk(0) if walks else None)
+    assert found.source == source
+
+
+@pytest.mark.parametrize(
+    ("compiled", "limited", "planned", "share"),
+    [
+        (False, True, False, 1.0),
+        (False, True, True, 0.9),
+        (False, False, False, 0.7),
+        (False, False, True, 0.7),
+        (True, True, True, 0.5),
+        (True, False, False, 0.5),
+    ],
+)
+def test_what_can_be_used_of_what_is_free(compiled, limited, planned, share):
+    assert usable_share(compiled=compiled, limited=limited, planned=planned) == share

@@ -7,8 +7,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from legroom.prediction.bfc import BestFit
-from legroom.prediction.script import Allocation, Entry, Move, Script
+from legroom.backends.tensorflow.forecast.bfc import BestFit
+from legroom.backends.tensorflow.forecast.script import Allocation, Entry, Move, Script
 
 __all__ = ["Live", "Replay", "look_closer", "replay", "replays", "smallest_pool"]
 

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from legroom.backends.tensorflow.forecast.breakdown import plain_name
+from legroom.backends.tensorflow.forecast.script import Allocation, Entry, Script
 from legroom.core.graphs import Scratch
-from legroom.prediction.breakdown import plain_name
-from legroom.prediction.script import Allocation, Entry, Script
 
 __all__ = ["read_recording"]
 

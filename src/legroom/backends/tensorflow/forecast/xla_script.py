@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from legroom.backends.tensorflow.forecast.graph_script import write_script
+from legroom.backends.tensorflow.forecast.script import Allocation, Script
 from legroom.core.graphs import Graph, Node, Size
-from legroom.prediction.script import Allocation, Script
-from legroom.prediction.traced import write_script
 
 __all__ = ["write_compiled"]
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.prediction.bfc import BestFit
+from legroom.backends.tensorflow.forecast.bfc import BestFit
 
 MIB = 2**20
 

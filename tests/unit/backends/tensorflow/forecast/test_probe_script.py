@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from legroom.backends.tensorflow.forecast.probe_script import read_recording
+from legroom.backends.tensorflow.forecast.replay import look_closer, replay
+from legroom.backends.tensorflow.forecast.script import Allocation
 from legroom.core.graphs import Scratch
-from legroom.prediction.recording import read_recording
-from legroom.prediction.replay import look_closer, replay
-from legroom.prediction.script import Allocation
 
 TEXTS = ["", "output", "temp", "conv", "assign", "[3,4]", "[2,4]", "[7]", "[3,3]", "[2,2]"]
 NONE, OUTPUT, TEMP, CONV, ASSIGN = range(5)

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from legroom.prediction.compiled import write_compiled
-from legroom.prediction.replay import replay, smallest_pool
+from legroom.backends.tensorflow.forecast.replay import replay, smallest_pool
+from legroom.backends.tensorflow.forecast.xla_script import write_compiled
 
 MIB = 2**20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legroom.backends.tensorflow.forecast.ordering import Tensors, least_left, orderer, waits
 from legroom.core.graphs import Graph, Node
-from legroom.prediction.ordering import Tensors, least_left, orderer, waits
 
 
 def node(name, size, *inputs, effect="new", controls=(), each=0.0):

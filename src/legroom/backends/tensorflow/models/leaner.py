@@ -1,0 +1,82 @@
+"""Models changed to be leaner: made, or only imagined, so that they can be asked about."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from legroom.backends.keras import leaner_changes, rebuilding
+from legroom.backends.keras.leaner_changes import layer_of_change
+from legroom.backends.keras.reading import architecture, layer_facts
+from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
+from legroom.backends.tensorflow.recompute.eight_bits import wrapped
+from legroom.messages.layers import LayerFacts
+
+__all__ = [
+    "changed_model",
+    "halved_input",
+    "imagined",
+    "in_half_precision",
+    "layer_of_change",
+    "valueless_model",
+]
+
+
+def changed_model(model: Any, change: str) -> tuple[Any, list[str]] | None:
+    """A changed copy of a model, and the layers whose weights begin anew; None without a change."""
+    return rebuilding.changed_model(model, _CHANGES[change], _optimizer(change))
+
+
+@contextlib.contextmanager
+def imagined(model: Any, change: str) -> Iterator[Any]:
+    """The same for being asked about: without memory, and without a trace of it afterwards."""
+    optimizer = _optimizer(change)
+    with untouched(model), without_memory():
+        yield rebuilding.rebuilt_model(model, _CHANGES[change], optimizer)
+
+
+@contextlib.contextmanager
+def in_half_precision(model: Any, policy: str = "mixed_float16") -> Iterator[Any]:
+    """A copy of a model in mixed precision, whose weights have no memory.
+
+    Raises:
+        UnsupportedModel: If the model can't be copied: a subclassed one, most often.
+    """
+    with untouched(model), without_memory():
+        yield rebuilding.halved_model(model, policy)
+
+
+def valueless_model(model: Any, change: str, *, safe: bool) -> Any:
+    """A changed model of shapes only, for `step_bytes`; None where nothing was to be changed.
+
+    Raises:
+        UnsupportedModel: If Keras can't build it.
+    """
+    return rebuilding.valueless_model(model, _CHANGES[change], safe=safe)
+
+
+def halved_input(model: Any) -> str:
+    """What a smaller input is, in words; empty where there is none."""
+    config = architecture(model)
+    return "" if config is None else leaner_changes.halved_input(config, layer_facts(model))
+
+
+def _optimizer(change: str) -> Any:
+    """The optimizer of the changed model; None for one like the model's own."""
+    return keras.optimizers.SGD() if change == "sgd" else None
+
+
+def _eight_bits(config: dict[str, Any], layers: Sequence[LayerFacts]) -> dict[str, Any] | None:
+    """The same, with layers that keep their inputs in eight bits for the gradients."""
+    changed = copy.deepcopy(config)
+    own = changed["config"].get("layers") or []
+    own[:] = new = [wrapped(layer) for layer in own]
+    changed.pop("build_config", None)
+    return changed if any(layer["class_name"] == "EightBits" for layer in new) else None
+
+
+_CHANGES = {**leaner_changes.CHANGES, "eight_bits": _eight_bits}

@@ -1,0 +1,166 @@
+"""Which slice size to try next, from what is known. Pure functions of a few numbers.
+
+An out-of-memory error costs seconds and a new size costs a trace, so a size is tried only where
+it promises enough: by what is expected to fit wherever something tells, and by halving and
+bisecting only where nothing does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = [
+    "Known",
+    "below_failure",
+    "by_expectation",
+    "by_trial",
+    "evened",
+    "is_good_enough",
+    "next_size",
+    "not_far",
+    "pays_past_plan",
+    "worth_a_trace",
+]
+
+# One measurement says something of sizes up to so many times as large.
+_NOT_FAR = 2
+# A larger size is worth a new trace only if it is larger by such a part; where slices are of a few
+# samples, by a larger one: they are far from what fits when they are one sample off.
+_FEW = 32
+_WORTH_OF_FEW, _WORTH_OF_MANY = 8, 16
+# A plan was made with care: past it, only what is much larger is worth the risk of failing.
+_WORTH_PAST_PLAN = 0.8
+# A size is good enough when no larger one could be more than this much larger.
+_GOOD_ENOUGH = 0.8
+# How much smaller slices may become to be of one size.
+_LEAST_EVEN, _LEAST_EVEN_WHERE_SURE = 0.9, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What is known of a batch, at the memory that is free now.
+
+    Attributes:
+        samples: The size of the batch.
+        proven: The largest size that was seen to fit; 0 if none was.
+        barred: The smallest size that failed; None if none did.
+        expected: The largest size that should fit; None where nothing tells.
+        grows: Whether it is known what a sample more costs.
+        planned: Whether a plan said where to begin.
+        failed: Whether any size failed so far, at whatever memory.
+    """
+
+    samples: int
+    proven: int = 0
+    barred: int | None = None
+    expected: int | None = None
+    grows: bool = True
+    planned: bool = False
+    failed: bool = False
+
+    @property
+    def limit(self) -> int:
+        """The largest size that may be tried."""
+        return self.samples if self.barred is None else min(self.samples, self.barred - 1)
+
+
+def next_size(known: Known) -> int:
+    """The slice size to try for a batch."""
+    proven, expected = known.proven, known.expected
+    if proven and not known.grows:
+        expected = not_far(expected, proven, known.limit)
+    if known.barred is not None and is_good_enough(proven, known.barred):
+        size = proven
+    elif expected is None:
+        size = by_trial(proven, known.barred, known.limit)
+    else:
+        size = by_expectation(known, expected)
+    if size != proven:
+        sure = expected is not None and not known.failed
+        size = evened(size, known.samples, proven, sure=sure)
+    return max(1, min(size, known.limit))
+
+
+def not_far(expected: int | None, proven: int, limit: int) -> int | None:
+    """What is expected from one measurement, which does not tell what a sample more costs.
+
+    None where that is no more than what fits already, though there is more to win: then a
+    trial tells.
+    """
+    nothing_new = expected is None or expected < worth_a_trace(proven)
+    if nothing_new and proven < limit:
+        return None
+    return min(expected or 0, proven * _NOT_FAR)
+
+
+def is_good_enough(proven: int, barred: int) -> bool:
+    """Whether what may fit between a size that does and one that failed is not worth a failure."""
+    return proven >= (barred - 1) * _GOOD_ENOUGH
+
+
+def by_trial(proven: int, barred: int | None, limit: int) -> int:
+    """Where nothing tells what fits: all of it, then halves; upward by thirds or by bisecting."""
+    if barred is None:
+        return min(limit, proven + max(1, proven // 3)) if proven else limit
+    return (proven + barred) // 2 if proven else max(1, barred // 2)
+
+
+def by_expectation(known: Known, expected: int) -> int:
+    """What should fit, where it is worth more than what is seen to, and no less than that."""
+    if known.barred is not None:
+        expected = below_failure(expected, known.proven, known.barred)
+    proven, samples = known.proven, known.samples
+    size = max(expected, proven)
+    if size >= samples:
+        return size
+    if size < worth_a_trace(proven):
+        return proven
+    if known.planned and proven and not pays_past_plan(size, proven, samples):
+        return proven
+    return size
+
+
+def below_failure(expected: int, proven: int, barred: int) -> int:
+    """What is expected; halfway to what failed where it is close to that.
+
+    What failed was expected to fit too: just below it this is not to be relied on.
+    """
+    if expected >= barred * _GOOD_ENOUGH:
+        return max(1, (proven + barred) // 2)
+    return expected
+
+
+def worth_a_trace(proven: int) -> int:
+    """The smallest size above one that fits that is worth a new trace."""
+    return proven + max(1, proven // (_WORTH_OF_FEW if proven < _FEW else _WORTH_OF_MANY))
+
+
+def pays_past_plan(size: int, proven: int, samples: int) -> bool:
+    """Whether a size is worth leaving what a plan said.
+
+    Larger slices, but as many of them, are no faster: the last one is a small one.
+    """
+    return _count(samples, size) != _count(samples, proven) and proven < size * _WORTH_PAST_PLAN
+
+
+def evened(size: int, samples: int, proven: int, *, sure: bool) -> int:
+    """A size with which all slices of a batch are as large, if it is not too much smaller.
+
+    Where fewer slices are to be tried than were seen to fit, even ones are as good as larger
+    ones, and surer; what is measured then tells how much larger they may be.
+
+    Args:
+        size: The size that was chosen.
+        samples: The size of the batch.
+        proven: The largest size that was seen to fit; 0 if none was.
+        sure: Whether the choice goes by what is expected, and nothing failed so far.
+    """
+    fewer = not proven or _count(samples, size) < _count(samples, proven)
+    least = _LEAST_EVEN_WHERE_SURE if fewer and sure else _LEAST_EVEN
+    even = -(-samples // _count(samples, size))
+    return even if even >= least * size and even > proven else size
+
+
+def _count(samples: int, size: int) -> int:
+    """How many slices a batch has."""
+    return -(-samples // size)
