@@ -47,7 +47,8 @@ class Known:
         expected: The largest size that should fit; None where nothing tells.
         grows: Whether it is known what a sample more costs.
         planned: Whether a plan said where to begin.
-        failed: Whether any size failed so far, at whatever memory.
+        failed: Whether any size failed so far, at whatever memory. Until then the whole batch is
+            tried wherever nothing speaks against it, however small those before it were.
     """
 
     samples: int
@@ -67,12 +68,13 @@ class Known:
 def next_size(known: Known) -> int:
     """The slice size to try for a batch."""
     proven, expected = known.proven, known.expected
-    if proven and not known.grows:
+    should_fit = expected is not None and expected >= known.limit and not known.failed
+    if proven and not known.grows and not should_fit:
         expected = not_far(expected, proven, known.limit)
     if known.barred is not None and is_good_enough(proven, known.barred):
         size = proven
     elif expected is None:
-        size = by_trial(proven, known.barred, known.limit)
+        size = by_trial(proven if known.failed else 0, known.barred, known.limit)
     else:
         size = by_expectation(known, expected)
     if size != proven:

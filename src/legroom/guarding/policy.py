@@ -145,6 +145,8 @@ class SliceSearch:
             return None
         if self._needs:
             free = int(free * self.usable)
+            if not self._failed and self._fits_by_far(limit, free):
+                return limit
             limit = min(limit, (_FAR if self.alike else _APART) * max(self._needs))
         low, high = 0, limit
         while low < high:
@@ -158,6 +160,16 @@ class SliceSearch:
         if low == 0 and not self._needs:
             return self._in_proportion(limit, free)
         return max(1, low)
+
+    def _fits_by_far(self, size: int, free: int) -> bool:
+        """Whether a size should fit by what was measured, however far away, and by the prediction.
+
+        A first fit with two samples, to see whether a model runs, says little of batches of a
+        hundred; but where there is room for many times as much, they are no reason to slice.
+        """
+        measured = self._expected_need(size)
+        predicted = 0.0 if self.predict is None else self.predict(size) * self.doubt
+        return measured is not None and max(measured, predicted) <= free
 
     def _in_proportion(self, limit: int, free: int) -> int | None:
         """What should fit where the prediction says that not even one sample does.

@@ -127,8 +127,10 @@ def test_where_something_tells(known, size):
         (Known(256, barred=256, failed=True), 128),
         (Known(256, barred=1, failed=True), 1),
         (Known(256, proven=110, barred=128, expected=127, failed=True), 110),
-        (Known(256, proven=64, grows=False), 85),  # four even ones are what fits already
+        (Known(256, proven=64, grows=False, failed=True), 85),  # four even ones fit already
+        (Known(256, proven=64, grows=False), 256),  # nothing speaks against it
         (Known(256, proven=64, expected=250, grows=False), 128),
+        (Known(256, proven=2, expected=256, grows=False), 256),
         (Known(192, expected=144), 96),
         (Known(192, expected=144, failed=True), 144),
     ],

@@ -149,3 +149,20 @@ def test_a_compiled_step_grows_by_measurement_and_leaves_room_for_its_one_piece(
         search.succeeded(size, 1100, 4 * size)
     assert all(after <= 2 * before for before, after in itertools.pairwise(sizes))
     assert 100 <= sizes[-1] <= 1100 / 2 / 4
+
+
+@pytest.mark.parametrize("free", [None, 10**12])
+@pytest.mark.parametrize("predict", [None, lambda size: 10**6 + 10**4 * size])
+@pytest.mark.parametrize("measured", [True, False])
+def test_with_room_a_small_batch_before_it_is_no_reason_to_slice(free, predict, measured):
+    search = SliceSearch(predict=predict)
+    assert search.propose(2, free) == 2
+    search.succeeded(2, free, 10**6 if measured else None)
+    if measured or free is None or predict is not None:
+        assert search.propose(128, free) == 128
+
+
+def test_a_small_batch_before_it_does_not_hide_that_a_large_one_is_too_much():
+    search = SliceSearch(predict=lambda size: 10**6 * size)
+    search.succeeded(2, 10**8, 2 * 10**6)
+    assert search.propose(1000, 10**8) < 100
