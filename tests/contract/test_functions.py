@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers, optimizers
 
 import legroom
+from legroom.core.events import listening
 
 from .comparing import VALUES, X, compare, compare_loops
 
@@ -347,3 +348,37 @@ def test_results_are_put_together_as_the_user_says_if_slices_run(refused):
     x, y = BATCHES[0]
     _, mean = step(x, y)
     np.testing.assert_allclose(mean, tf.reduce_mean(x if refused else x[10:]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("regularized", [True, False])
+def test_a_sum_over_samples_with_a_regularizer_beside_it(regularized):
+    """TensorFlow's tutorials divide by a batch size of their own, and add the model's losses."""
+    x = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
+    weights = []
+    for decorate in (lambda step: step, legroom.step(slice_size=4)):
+        keras.utils.set_random_seed(1)
+        regularizer = "l2" if regularized else None
+        model = keras.Sequential(
+            [keras.Input((8,)), layers.Dense(1, kernel_regularizer=regularizer)]
+        )
+        optimizer = keras.optimizers.SGD(0.05)
+
+        @decorate
+        @tf.function
+        def step(x, y, model=model, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                each = tf.reduce_sum((model(x) - y) ** 2, axis=-1)
+                loss = tf.nn.compute_average_loss(each, global_batch_size=32)
+                loss += tf.add_n([*model.losses, 0.0])
+            variables = model.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+            return loss
+
+        said = []
+        with listening(lambda event, said=said: said.append(event.text)):
+            step(tf.constant(x), tf.constant(x[:, :1]))
+        weights.append(model.get_weights())
+    refused = any("neither means nor sums" in text for text in said)
+    assert refused == regularized
+    for plain, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(other, plain, rtol=1e-4, atol=1e-6)

@@ -15,9 +15,9 @@ import numpy as np
 from legroom.backends.keras.rules import Draw, Refused
 from legroom.backends.keras.runs import Run
 
-__all__ = ["Near", "apart_where_unlike", "gradient_rules", "held_rules", "is_seed", "output_rules",
-           "owners", "redrawn_layers", "refuse_other_course", "sparse_rows", "term_rules",
-           "total_counts", "unlike_state"]  # fmt: skip
+__all__ = ["Near", "apart_where_unlike", "coupled_rules", "gradient_rules", "held_rules", "is_seed",
+           "output_rules", "owners", "redrawn_layers", "refuse_other_course", "sparse_rows",
+           "term_rules", "total_counts", "unlike_state"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +116,36 @@ def gradient_rules(whole: Run, parts: Run, near: Near) -> list[str | None]:
                 agree = _fitting(gradient, pieces, parts.sizes, near, floor=largest)
                 fitting = [rule for rule in fitting if rule in agree]
         rules.append(fitting[0] if fitting else None)
+    return rules
+
+
+def coupled_rules(whole: Run, twice: Run, near: Near) -> list[str]:
+    """For each apply of a step that mixes its samples: whether its gradients are means or sums.
+
+    Args:
+        whole: A few samples.
+        twice: The same samples, each of them twice: a mean stays, a sum doubles.
+        near: Tells what is equal.
+
+    Raises:
+        Refused: Where neither is so. A sum over samples with a regularizer beside it is no mixing
+            of samples, and slices would count one of the two parts wrong.
+    """
+    rules = []
+    for gradients, doubled in zip(whole.gradients[0], twice.gradients[0], strict=True):
+        pairs = [(g, d) for g, d in zip(gradients, doubled, strict=True) if g is not None]
+        largest = max((np.abs(g).max() for g, _ in pairs if g.size), default=0)
+        fitting = [
+            rule
+            for rule, times in (("mean", 1), ("sum", 2))
+            if all(near(times * g, d, floor=largest) for g, d in pairs)
+        ]
+        if not fitting:
+            raise Refused(
+                "its gradients are neither means nor sums over the samples of a batch, as those of "
+                "a sum over the samples with a regularizer beside it"
+            )
+        rules.append(fitting[0])
     return rules
 
 

@@ -131,6 +131,26 @@ def test_each_apply_has_its_own_rule():
     assert judge.gradient_rules(one, others, NEAR) == ["mean", "sum", None]
 
 
+@pytest.mark.parametrize(
+    ("gradients", "doubled", "rule"),
+    [
+        (arrays(5, 3), arrays(5, 3), "mean"),
+        (arrays(5, 3), arrays(10, 6), "sum"),
+        (arrays(5, None), arrays(10, None), "sum"),
+        (arrays(0, 0), arrays(0, 0), "mean"),
+        (arrays(5, 3), arrays(9, 6), None),  # 4 of the 5 from samples, 1 from a regularizer
+        (arrays(5, 3), arrays(5, 6), None),
+    ],
+)
+def test_samples_that_come_twice_tell_a_mean_from_a_sum(gradients, doubled, rule):
+    one, twice = whole(gradients=[gradients]), Run([8], gradients=[[doubled]])
+    if rule is None:
+        with pytest.raises(Refused, match="neither means nor sums"):
+            judge.coupled_rules(one, twice, NEAR)
+    else:
+        assert judge.coupled_rules(one, twice, NEAR) == [rule]
+
+
 def test_gradients_in_halves_may_be_further_off():
     one, others = whole(gradients=[arrays(5.1)]), parts(gradients=[[arrays(2)], [arrays(6)]])
     assert judge.gradient_rules(one, others, NEAR) == [None]

@@ -246,6 +246,10 @@ def _look_at_coupling(seen: _Comparison) -> _Comparison:
         coupled += ["the step's clipping of gradients"] if _clips(seen) else []
     elif not coupled:
         coupled = ["the loss of the step"]
+        if not (seen.traits.is_keras_own or seen.whole.batch_norms or seen.whole.draws[0]):
+            seen = seen.found(
+                gradients=judge.coupled_rules(seen.whole, _run_twice(seen), seen.near)
+            )
     return seen.found(coupled=[*seen.whole.batch_norms, *coupled])
 
 
@@ -261,8 +265,7 @@ def _look_at_sparse_rows(seen: _Comparison) -> _Comparison:
     """What sparse gradients have rows for."""
     if all(rows is None for apply in seen.whole.rows[0] for rows in apply):
         return seen
-    twice = observe(seen.traits, [_twice(seen.tiny)], [2 * seen.few], Rules(), {})
-    return seen.found(rows=judge.sparse_rows(seen.whole, twice))
+    return seen.found(rows=judge.sparse_rows(seen.whole, _run_twice(seen)))
 
 
 def _look_at_state(seen: _Comparison) -> _Comparison:
@@ -335,11 +338,13 @@ def _unlike(data: Any, samples: int, few: int) -> list[int]:
     return sorted(picked)
 
 
-def _twice(data: Any) -> Any:
-    samples = batch.batch_size(data)
-    return tree.map_structure(
-        lambda x: batch.concatenate([x, x]) if batch.leading(x) == samples else x, data
+def _run_twice(seen: _Comparison) -> Run:
+    """Run the step on its samples, each of them twice."""
+    few = seen.few
+    twice = tree.map_structure(
+        lambda x: batch.concatenate([x, x]) if batch.leading(x) == few else x, seen.tiny
     )
+    return observe(seen.traits, [twice], [2 * few], Rules(), {})
 
 
 def _layers(model: Any) -> list[Any]:
