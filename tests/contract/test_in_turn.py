@@ -11,7 +11,7 @@ from keras import layers
 import legroom
 from legroom.backends.tensorflow.commit import units
 from legroom.backends.tensorflow.commit.in_turn import InTurn, can_stop_between
-from legroom.backends.tensorflow.step import whole
+from legroom.backends.tensorflow.step import held_back
 
 O = keras.optimizers  # noqa: E741
 RNG = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def fit(train):
 @pytest.fixture
 def all_large(monkeypatch):
     """Have variables of any size count as large, but for the biases."""
-    monkeypatch.setattr(whole, "_SMALL_STATE", 0)
+    monkeypatch.setattr(held_back, "_SMALL_STATE", 0)
     monkeypatch.setattr(units, "_LARGE", 4 * 4 * 9)
 
 
