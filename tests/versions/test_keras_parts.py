@@ -46,16 +46,10 @@ def test_the_table_has_all_private_names() -> None:
             if isinstance(node, ast.FunctionDef):
                 own.add(node.name)
             elif isinstance(node, ast.Attribute):
-                of_self = isinstance(node.value, ast.Name) and node.value.id in (
-                    "self",
-                    "os",
-                    "sys",
-                )
+                of_self = getattr(node.value, "id", "") in ("self", "os", "sys")
                 own.update([node.attr] if of_self else [])
                 name = None if of_self else node.attr
-            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
-                "getattr", "hasattr",
-            ):  # fmt: skip
+            elif getattr(getattr(node, "func", None), "id", "") in ("getattr", "hasattr"):
                 name = getattr(node.args[1], "value", None)
             if isinstance(name, str) and re.match("_[^_]", name):
                 asked[name] = path.name
