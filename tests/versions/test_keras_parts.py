@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
+import legroom
 from legroom import backends
 from legroom.backends import parts, patches
 from legroom.backends.parts import NEEDED, PARTS, Part
@@ -33,6 +35,27 @@ def test_the_table_has_all_that_is_imported() -> None:
     assert len(taken()) > 30
     for name, module in taken().items():
         assert any(f"{path}.".startswith(f"{name}.") for path in paths), f"{name} in {module}"
+
+
+def test_the_table_has_all_private_names() -> None:
+    """Names with an underscore that are asked of something else than legroom's own objects."""
+    own, asked = set(), {}
+    for path in Path(legroom.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = None
+            if isinstance(node, ast.FunctionDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Attribute):
+                of_self = getattr(node.value, "id", "") in ("self", "os", "sys")
+                own.update([node.attr] if of_self else [])
+                name = None if of_self else node.attr
+            elif getattr(getattr(node, "func", None), "id", "") in ("getattr", "hasattr"):
+                name = getattr(node.args[1], "value", None)
+            if isinstance(name, str) and re.match("_[^_]", name):
+                asked[name] = path.name
+    known = {name for part in PARTS for name in [*part.names, *part.knows]}
+    assert len(set(asked) & known) > 30
+    assert {name: path for name, path in asked.items() if name not in known | own} == {}
 
 
 @pytest.mark.parametrize("purpose", sorted({part.purpose for part in PARTS}))

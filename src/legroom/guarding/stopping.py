@@ -15,11 +15,12 @@ import signal
 import threading
 import types
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["Stopping"]
 
 # What Python does by itself.
-_DEFAULTS: dict[signal.Signals, signal._HANDLER] = {
+_DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGINT: signal.default_int_handler,
 }
