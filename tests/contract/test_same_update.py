@@ -179,6 +179,11 @@ def test_optimizers(name):
         ("adadelta", 30, False),  # rows are kept: their sums would be another update
         ("clipnorm", 30, False),
         ("dynamic_scale", 30, False),
+        ("adagrad", 30, False),  # reads the sums that it has just added rows to
+        ("adagrad", 1000, True),
+        ("momentum", 30, False),
+        ("ftrl", 30, False),
+        ("adafactor", 30, False),
     ],
 )
 def test_sparse_gradients(optimizer, entries, eager):

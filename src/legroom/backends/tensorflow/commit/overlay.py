@@ -31,10 +31,6 @@ class Overlay(StatelessScope):
     def __init__(self, optimizer: Any) -> None:
         super().__init__()
         self._optimizer = optimizer
-        # Averages and constraints read a variable after its update.
-        self._read_on = optimizer.use_ema or any(
-            variable.constraint is not None for variable in optimizer._trainable_variables
-        )
         self._updates: dict[int, tuple[Any, Any]] = {}
         self._scatters: list[tuple[str, Any, Any]] = []
         self._hooks = contextlib.ExitStack()
@@ -47,6 +43,20 @@ class Overlay(StatelessScope):
         self._updates[id(variable)] = (variable, value)
         if not tf.executing_eagerly() and isinstance(value, tf.Tensor) and _bytes(value) >= _LARGE:
             self._hooks.enter_context(tf.control_dependencies([value]))
+
+    def get_current_value(self, variable: Any) -> Any:
+        """What a variable is read as: with what was added to some of its rows, too.
+
+        Adagrad reads the sums that it has just added to, averages and constraints the weights. Rows
+        that nobody reads again stay rows.
+        """
+        for scatter in [one for one in self._scatters if one[1] is variable]:
+            self._scatters.remove(scatter)
+            name, _, rows = scatter
+            dense = tf.cast(tf.convert_to_tensor(rows), variable.dtype)
+            before = variable.value
+            variable.assign(before + dense if name == "assign_add" else before - dense)
+        return super().get_current_value(variable)
 
     def __enter__(self) -> Overlay:
         super().__enter__()
@@ -66,10 +76,9 @@ class Overlay(StatelessScope):
     def _writer(self, name: str) -> Callable[..., Any]:
         def write(variable: Any, value: Any) -> None:
             if isinstance(value, tf.IndexedSlices):
-                if name != "assign" and id(variable) not in self._updates and not self._read_on:
+                if name != "assign" and id(variable) not in self._updates:
                     self._scatters.append((name, variable, value))
                     return
-                # What is read again in this unit must be there as a whole.
                 value = tf.convert_to_tensor(value)
             current = variable.value if name != "assign" else None
             value = tf.cast(value, variable.dtype)
