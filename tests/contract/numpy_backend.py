@@ -7,7 +7,6 @@ alive: an array that an error's traceback still holds is still taken.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import weakref
 
 import numpy as np
@@ -269,7 +268,6 @@ class Step:
     broken_by_oom = False
 
     def recover(self):
-        gc.collect()
         self.undone.append(self.state())
 
 
