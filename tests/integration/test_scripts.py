@@ -202,7 +202,7 @@ def test_processes_that_load_data_end_with_the_training(tmp_path: Path) -> None:
                 return x, y
 
         data = Batches(workers=2, use_multiprocessing=True, max_queue_size=4)
-        model.fit(data, epochs=2, verbose=0)
+        model.fit(data, epochs=2, verbose=0, shuffle=False)
         print("trained", int(model.optimizer.iterations))
         """,
     )
