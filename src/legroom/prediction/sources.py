@@ -170,12 +170,14 @@ class Prediction:
 
     def _ask(self, source: str, samples: int) -> Estimate:
         if (source, samples) not in self._made:
+            # First of all: here it is said what is wrong with something that is no model.
+            figures = self._step.figures(source, samples)
             self._made[source, samples] = Estimate(
                 model=str(self.model.name),
                 method=self.method,
                 batch_size=samples,
                 source=source,
-                **vars(self._step.figures(source, samples)),
+                **vars(figures),
             )
         return self._made[source, samples]
 
