@@ -74,7 +74,7 @@ def main() -> None:
     from legroom.backends import patches
     from legroom.backends.tensorflow.input.fit_calls import follow_fits
     from legroom.backends.tensorflow.input.shuffle_seeds import seed_shuffles
-    from legroom.core import events
+    from legroom.core.events import sink
     from legroom.guarding.importing import after_import, install_when_imported
 
     seen: dict[str, object] = {}
@@ -112,7 +112,7 @@ def main() -> None:
     seen["changed"] = [str(key) for key in before if after.get(key) is not before[key]]
     seen["places"] = [str(place) for place in patches.places()]
     seen["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("legroom")]
-    seen["listeners"] = len(events._listeners)
+    seen["listeners"] = len(sink._listeners)
     seen["finders"] = [str(f) for f in sys.meta_path if type(f).__module__.startswith("legroom")]
     seen["functions"] = type(model.train_function).__module__.startswith("legroom")
     seen["attributes"] = [name for name in vars(model) if "legroom" in name]

@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from tensorflow.python.eager import record
 
 from legroom.backends import patches
 from legroom.backends.keras.known_optimizers import builds_only_slots
@@ -112,6 +113,7 @@ class Since:
     def __init__(self) -> None:
         self._before: list[Any] | None = None
         self._looked_at: list[Any] | None = None
+        self._watcher: Any = None
         self._written: list[Any] = []
         self._rates: list[tuple[Any, Any]] = []
 
@@ -125,6 +127,8 @@ class Since:
             patches.put(_ACCESSES, RESOURCE_VARIABLES, "variable_accessed", _noted)
         self._looked_at = []
         self._before, _accesses.noted = _accesses.noted, self._looked_at
+        self._watcher = record.VariableWatcher()
+        self._watcher.__enter__()
 
     def end(self) -> bool:
         """The step is through; whether it went on with what was applied.
@@ -136,10 +140,13 @@ class Since:
             return False
         looked_at, self._looked_at = self._looked_at, None
         _accesses.noted = self._before
+        self._watcher.__exit__(None, None, None)
+        # It sees what is read below Python; but only what is trained, no slots and no counts.
+        looked_at += self._watcher.watched_variables()
         if any(rate.numpy() != before for rate, before in self._rates):
             return True
-        written = {id(variable) for variable in self._written}
-        return any(id(variable) in written for variable in looked_at)
+        handles = {id(variable.handle) for variable in self._written}
+        return any(id(variable.handle) in handles for variable in looked_at)
 
 
 class _Accesses(threading.local):
@@ -154,7 +161,6 @@ _ACCESSES = f"{__name__}.accesses"
 
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     def variable_accessed(variable: Any) -> None:
-        # Not TensorFlow's own watcher, which passes over all that is not trained: slots, counts.
         if _accesses.noted is not None:
             _accesses.noted.append(variable)
         original(variable)
