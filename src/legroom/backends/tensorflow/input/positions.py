@@ -141,6 +141,14 @@ class Epochs(keras_trainer.TFEpochIterator):
         """Iterators that were asked for so far."""
         return self.source.created
 
+    def let_go(self) -> None:
+        """The training is over: its iterator ends now, with its threads, as Keras's own does.
+
+        Left to the garbage collection it may end with the process, and then it hangs: a thread that
+        waits for Python's data waits for ever.
+        """
+        self.source.current = self._current_iterator = None
+
     def pass_over(self, iterators: int) -> None:
         """Leave the data as a training that has asked for so many iterators left it."""
         while self.source.created < iterators:
@@ -312,6 +320,7 @@ def _lean_options() -> Any:
 
 class _Watching(threading.local):
     watch: Watch | None = None
+    epochs: Epochs | None = None
 
 
 _watching = _Watching()
@@ -325,6 +334,9 @@ def watched(watch: Watch) -> Iterator[None]:
         yield
     finally:
         _watching.watch = None
+        epochs, _watching.epochs = _watching.epochs, None
+        if epochs is not None:
+            epochs.let_go()
 
 
 def patch_epochs() -> None:
@@ -333,7 +345,10 @@ def patch_epochs() -> None:
     def made(original: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
             watch, _watching.watch = _watching.watch, None  # the first one of a `fit` is its data
-            return original(*args, **kwargs) if watch is None else Epochs(watch, *args, **kwargs)
+            if watch is None:
+                return original(*args, **kwargs)
+            _watching.epochs = Epochs(watch, *args, **kwargs)
+            return _watching.epochs
 
         return make
 
