@@ -176,7 +176,7 @@ def put(group: Hashable, owner: str, name: str, make: Make, *, on: Any = None) -
 def replaced(owner: str, name: str, make: Make, *, on: Any = None) -> Iterator[None]:
     """Replace a function in this thread, while the context lasts.
 
-    Other threads go on with the original: a training in another thread is none of our business.
+    Other threads keep the original: a training in another thread is none of our business.
 
     Args:
         owner: As for `put`.

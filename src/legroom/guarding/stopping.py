@@ -96,4 +96,5 @@ def _leave_in_child() -> None:
         _listening.pop()._leave()
 
 
-os.register_at_fork(after_in_child=_leave_in_child)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_leave_in_child)

@@ -108,7 +108,7 @@ class Applied:
 
 
 class Since:
-    """Whether a step goes on with what its last `apply` has written, or would have written."""
+    """Whether a step uses what its last `apply` has written, or would have written."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
@@ -131,7 +131,7 @@ class Since:
         self._watcher.__enter__()
 
     def end(self) -> bool:
-        """The step is through; whether it went on with what was applied.
+        """The step is done; whether it used what was applied.
 
         It has looked at a weight, a slot or the count of steps, or has set another learning rate,
         which is for the next step.

@@ -26,7 +26,7 @@ __all__ = ["EagerStep"]
 
 
 class _CannotWait(BaseException):
-    """An eager step applies more than once, or goes on after it: `apply` can't wait for its end."""
+    """An eager step applies twice, or uses the new weights: `apply` can't wait for its end."""
 
 
 class EagerStep:
@@ -129,7 +129,7 @@ class EagerStep:
             try:
                 outputs = self._traits.run(body, data)
                 if since.end():
-                    raise _CannotWait  # it goes on with the weights, which must be the new ones
+                    raise _CannotWait  # it uses the weights, which must be the new ones
             except BaseException:
                 since.end()
                 log.restore()
