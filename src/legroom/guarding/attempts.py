@@ -42,6 +42,10 @@ class Attempts:
         if size is not None and self.guarded is not None:
             self.guarded.bar(size)
 
+    def has_passed(self, samples: int) -> bool:
+        """Whether a whole batch of this size was tried, and went through."""
+        return (samples, None) in self._passed
+
     def run(self, data: Any, slice_size: int | None) -> Any:
         """Run the step; the first time at each size, say so before and after."""
         samples = self._step.samples(data)

@@ -7,7 +7,7 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from legroom.backends.steps import BackendStep, Needs
@@ -49,6 +49,7 @@ class GuardedStep:
         self._ordered = False
         self._lean = Lean(step)
         self._whole_fits: set[int] = set()
+        self._ran_out: tuple[tuple[str | None, int | None], float] | None = None
         self._current: dict[int, int] = {}
         self._told: set[int] = set()  # batches whose slices were told in this call
         self._measured: dict[int, int] = {}
@@ -93,7 +94,10 @@ class GuardedStep:
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch."""
         samples = self._step.samples(data)
-        if samples in self._whole_fits:
+        if self._ran_out is not None:
+            (failure, began), self._ran_out = self._ran_out, None
+            self._answer_whole(data, samples, failure, began)
+        elif samples in self._whole_fits:
             failure, began = None, time.monotonic()
             try:
                 outputs = self._step.run(data, None)
@@ -105,12 +109,35 @@ class GuardedStep:
                 self._count(samples or 0)
                 return outputs
             # Here, past the except block, the error and all that its traceback held are free.
-            assert samples is not None
-            self._whole_fits.clear()
-            self._step.recover()
-            free = self._budget.free(self._step.pool.in_use_bytes())
-            self._answer(data, samples, samples, free, failure, began)
+            self._answer_whole(data, samples, failure, began)
         return self._run_slowly(data, samples)
+
+    @property
+    def whole_sizes(self) -> Collection[int]:
+        """The sizes of the batches that run whole, with nothing left to find out about them."""
+        has_passed = getattr(self._step, "has_passed", None)
+        if has_passed is None or not self._whole_fits:
+            return self._whole_fits
+        return [samples for samples in self._whole_fits if has_passed(samples)]
+
+    def count_whole(self, steps: int, samples: int, largest: int) -> None:
+        """Steps on whole batches of such sizes were done elsewhere.
+
+        Args:
+            steps: How many.
+            samples: Their samples, together.
+            largest: The samples of the largest of them.
+        """
+        self._count(samples, steps, largest)
+
+    def ran_out(self, failure: tuple[str | None, int | None], began: float) -> None:
+        """The batch that is run next has run out of memory elsewhere, whole, and was undone.
+
+        Args:
+            failure: Where, and the bytes that were asked for.
+            began: When it began.
+        """
+        self._ran_out = failure, began
 
     def report(self) -> None:
         """Tell how far the training is; called at its end, and now and then."""
@@ -130,14 +157,15 @@ class GuardedStep:
         self._unreported = 0
         self._reported_at = time.monotonic()
 
-    def _count(self, samples: int) -> None:
+    def _count(self, samples: int, steps: int = 1, largest: int | None = None) -> None:
+        largest = samples if largest is None else largest
         self._unreported += samples
-        sampler.count(samples)
-        self._largest = max(self._largest, samples)
+        sampler.count(samples, steps)
+        self._largest = max(self._largest, largest)
         if time.monotonic() - self._reported_at > _PROGRESS_EVERY:
             self.report()
             if self._lean.on:
-                self._leave_lean_with_room(samples)
+                self._leave_lean_with_room(largest)
 
     def _run_slowly(self, data: Any, samples: int | None) -> Any:
         """Run a batch whose slice size is still being looked for, or is not the whole batch."""
@@ -334,6 +362,20 @@ class GuardedStep:
         if rules.unverified is not None:
             self._tell.note(wording.unverified(self._tell.subject, rules.unverified))
         return True
+
+    def _answer_whole(
+        self,
+        data: Any,
+        samples: int | None,
+        failure: tuple[str | None, int | None],
+        began: float,
+    ) -> None:
+        """After the failure of a whole batch that had fitted before."""
+        assert samples is not None
+        self._whole_fits.clear()
+        self._step.recover()
+        free = self._budget.free(self._step.pool.in_use_bytes())
+        self._answer(data, samples, samples, free, failure, began)
 
     def _answer(
         self,

@@ -49,9 +49,9 @@ class Sampler:
         self._began = 0.0
         self._looked: _Looked | None = None
 
-    def count(self, samples: int) -> None:
-        """A step was done; called for each one, so it does next to nothing."""
-        self.steps += 1
+    def count(self, samples: int, steps: int = 1) -> None:
+        """Steps were done; called for each one, so it does next to nothing."""
+        self.steps += steps
         self.samples += samples
         if self._thread is None:
             self.begin(self._pool)

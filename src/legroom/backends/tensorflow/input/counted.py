@@ -52,6 +52,11 @@ class Counted:
         return self._ahead[0]
 
     @property
+    def inner(self) -> Any:
+        """The iterator itself, for who takes batches there and counts them; None if one is ahead."""
+        return None if self._ahead else self._started()
+
+    @property
     def seconds(self) -> float:
         """How long it has been used."""
         return time.monotonic() - self._made

@@ -35,9 +35,9 @@ class DataEnd:
         self._model = model
         self._begin()
 
-    def count(self) -> None:
-        """A step was taken."""
-        self._steps += 1
+    def count(self, steps: int = 1) -> None:
+        """Steps were taken."""
+        self._steps += steps
 
     def reached(self) -> None:
         """The data has ended, where Keras would have asked for more of it in a graph."""

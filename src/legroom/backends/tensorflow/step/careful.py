@@ -71,6 +71,11 @@ class Careful:
         finally:
             self._step.done.clear()  # results may be large
 
+    @property
+    def guarded(self) -> Any:
+        """The guarded step; None before the first batch, and where the plain one has taken over."""
+        return None if self._is_plain else self._run
+
     def _run_carefully(self, data: Any) -> Any:
         try:
             if self._run is None:

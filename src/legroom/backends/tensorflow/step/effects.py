@@ -30,6 +30,7 @@ __all__ = [
     "handle_bytes",
     "on_host",
     "put_back",
+    "read_handle",
     "resource_order",
     "touches",
     "undone_by",
@@ -49,10 +50,14 @@ class Snapshot:
     """
 
     def __init__(self, handles: Iterable[Any]) -> None:
-        self._values = [
-            (handle, gen_resource_variable_ops.read_variable_op(handle, _dtype(handle)))
-            for handle in handles
-        ]
+        self._values = [(handle, read_handle(handle)) for handle in handles]
+
+    @classmethod
+    def of(cls, handles: Iterable[Any], values: Iterable[Any]) -> Snapshot:
+        """A snapshot of values that were read before."""
+        made = cls([])
+        made._values = list(zip(handles, values, strict=True))
+        return made
 
     def restore(self) -> None:
         """Put every variable back to what it was. Needs no memory: values are shared."""
@@ -268,6 +273,11 @@ def _needed(
 
 def _components(value: Any) -> list[Any]:
     return [t for t in tf.nest.flatten(value, expand_composites=True) if t is not None]
+
+
+def read_handle(handle: Any) -> Any:
+    """What the variable of a handle holds."""
+    return gen_resource_variable_ops.read_variable_op(handle, _dtype(handle))
 
 
 def handle_bytes(handle: Any) -> int:

@@ -30,6 +30,7 @@ from legroom.backends.tensorflow.slices.sameness import find_rules
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import batch
 from legroom.backends.tensorflow.step.outside import reaches_outside
+from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.whole import WholeStep
 from legroom.core.errors import LegroomError, UnlikeBefore
@@ -128,6 +129,10 @@ class Step:
             self._rules = Rules(refusal=str(error).strip().splitlines()[-1].strip())
         self.drop_slices()
         return self._run(data, None)
+
+    def loop(self) -> StepLoop | None:
+        """Whole steps in a loop over batches; None where they can't be, or slices are in use."""
+        return None if self._sliced is not None else self._whole.loop()
 
     def plain(self) -> Callable[[Any], Any]:
         """The step as Keras would run it, with nothing of legroom in it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
@@ -22,6 +22,7 @@ from legroom.backends.tensorflow.input.counted import Counted
 from legroom.backends.tensorflow.input.data_end import DataEnd, keras_at_the_end
 from legroom.backends.tensorflow.step.batch import concatenate
 from legroom.backends.tensorflow.step.careful import Careful
+from legroom.backends.tensorflow.step.executions import Executions
 from legroom.backends.tensorflow.step.function_sets import forget_all, make_room, siblings, switch
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits
@@ -114,6 +115,15 @@ def _making(
     return make
 
 
+class _Runner(NamedTuple):
+    """What runs a step on data of one kind."""
+
+    spec: Any
+    step: Step
+    run: Careful
+    executions: Executions
+
+
 class _Function:
     """What stands in for a function that Keras's trainer would have made."""
 
@@ -121,21 +131,31 @@ class _Function:
         self._model = model
         self._kind = kind
         self._guard = guard
-        self._runners: list[tuple[Any, Callable[[Any], Any], Step]] = []
+        self._runners: list[_Runner] = []
         self._end = DataEnd(model) if kind == "train" else None
 
     def __call__(self, iterator: Any) -> Any:
         """Take the batches of one execution from the iterator and run a step on each."""
-        outputs = None
-        run, step = self._runner(getattr(iterator, "element_spec", None))
+        outputs, executed = None, 0
+        runner = self._runner(getattr(iterator, "element_spec", None))
         if isinstance(iterator, Counted) and iterator.watch is not None:
             watch, iterator.watch = iterator.watch, None
-            watch.first_batch(step, run, iterator)
+            watch.first_batch(runner.step, runner.run, iterator)
             if self._end is not None:
                 self._end = DataEnd(self._model)  # what it counts from was put back just now
-        for executed in range(self._model.steps_per_execution):
+        runner.executions.begin()
+        while executed < self._model.steps_per_execution:
+            ran = runner.executions.many(iterator, self._model.steps_per_execution - executed)
+            executed += ran.steps
+            self._count(ran.steps)
+            if ran.error is not None:
+                raise ran.error
+            if ran.steps:
+                outputs = ran.outputs
+            if executed == self._model.steps_per_execution:
+                break
             try:
-                data = next(iterator)
+                data = next(iterator) if ran.left is None else ran.left
             except (StopIteration, tf.errors.OutOfRangeError):
                 forgets = False
                 if isinstance(iterator, (tf.data.Iterator, Counted)):
@@ -143,10 +163,14 @@ class _Function:
                 if executed == 0 or forgets:
                     raise StopIteration from None
                 break
-            outputs = run(_without_optionals(data))
-            if self._end is not None:
-                self._end.count()
+            outputs = runner.executions.one(_without_optionals(data))
+            executed += 1
+            self._count(1)
         return outputs
+
+    def _count(self, steps: int) -> None:
+        if self._end is not None:
+            self._end.count(steps)
 
     def _take_end(self, executed: int) -> bool:
         """Do what Keras does where data ends; whether it forgets the steps that were executed."""
@@ -164,7 +188,7 @@ class _Function:
 
     def predict(self, data: list[Any]) -> Any:
         """Run the predict step on each of the batches, and join what they give."""
-        run, _ = self._runner(None)
+        run = self._runner(None).run
         outputs = [run(_without_optionals(one)) for one in data]
         if len(outputs) == 1:
             return outputs[0]
@@ -172,13 +196,13 @@ class _Function:
 
     def suspend(self) -> None:
         """The model runs in another manner from now on."""
-        for _, _, step in self._runners:
-            step.suspend()
+        for runner in self._runners:
+            runner.step.suspend()
 
     def drop_slices(self) -> None:
         """Hold no memory of the device at all, at the price of tracing slices again."""
-        for _, _, step in self._runners:
-            step.drop_slices()
+        for runner in self._runners:
+            runner.step.drop_slices()
 
     def resume(self) -> None:
         """The model runs in this manner again."""
@@ -187,25 +211,25 @@ class _Function:
 
     def step_for(self, spec: Any) -> Step | None:
         """The step for data of this spec, where there was such data."""
-        return next((step for known, _, step in self._runners if _same(known, spec)), None)
+        return next((one.step for one in self._runners if _same(one.spec, spec)), None)
 
     def graphs(self) -> list[Any]:
         """The graphs of the steps that were run, one for each kind of data."""
-        return [graph for _, _, step in self._runners for graph in step.graphs()]
+        return [graph for one in self._runners for graph in one.step.graphs()]
 
-    def _runner(self, spec: Any) -> tuple[Callable[[Any], Any], Step]:
+    def _runner(self, spec: Any) -> _Runner:
         """The runner for data of this spec: a model may be fed by several sources in turn."""
-        for known, runner, step in self._runners:
-            if _same(known, spec):
-                return runner, step
+        for runner in self._runners:
+            if _same(runner.spec, spec):
+                return runner
         step = self._traced_elsewhere(spec) or self._new_step(spec)
-        runner = Careful(
+        run = Careful(
             step,
             functools.partial(self._guard, self._model, self._kind),
             functools.partial(_say_unguarded, self._model, self._kind),
         )
-        self._runners.append((spec, runner, step))
-        return runner, step
+        self._runners.append(_Runner(spec, step, run, Executions(self._model.name, step, run)))
+        return self._runners[-1]
 
     def _traced_elsewhere(self, spec: Any) -> Step | None:
         """The step as it was traced when the model ran in another manner."""

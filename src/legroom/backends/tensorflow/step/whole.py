@@ -35,6 +35,7 @@ from legroom.backends.tensorflow.step.effects import (
     written_handles,
 )
 from legroom.backends.tensorflow.step.held_back import Held, HoldingBack
+from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.core.graphs import Orderer
 
@@ -68,6 +69,10 @@ class WholeStep:
         """
         return self._step.prepare(data)
 
+    def loop(self) -> StepLoop | None:
+        """The step in a loop over batches; None where it can't be run so."""
+        return self._step.loop() if isinstance(self._step, GraphStep) else None
+
     @property
     def branches(self) -> bool:
         """Whether the step applies an optimizer in a branch or a loop of its graph."""
@@ -98,12 +103,14 @@ class TracedStep:
         graphs: What runs, one graph after the other.
         kept: The variables whose old values are kept while it runs.
         held: How its other writes are held back, if they are.
+        traced: The function for this kind of batch alone.
     """
 
     function: Any
     graphs: list[Any]
     kept: list[Any]
     held: Held | None = None
+    traced: Any = None
 
     @property
     def spare_bytes(self) -> int:
@@ -134,6 +141,16 @@ class TracedStep:
         self.held.committer.update(gradients)
         return outputs
 
+    def loop(self, spec: Any) -> StepLoop | None:
+        """It in a loop over batches; None where it can't be run so."""
+        if self.held is not None and self.held.splits:
+            return None
+        if not StepLoop.can_run(self.traced, spec, self.kept):
+            return None
+        loop = StepLoop(self.traced, spec, self.kept, self._counters if self.kept else ())
+        loop.trace()
+        return loop
+
     @property
     def _counters(self) -> list[Any]:
         return [] if self.held is None else self.held.counters
@@ -162,6 +179,7 @@ class GraphStep:
             traits.function(self._as_it_is, traits.spec),
         ]
         self._traced: dict[Any, TracedStep] = {}
+        self._loop: list[StepLoop | None] = []  # one, once it was asked for
 
     @property
     def branches(self) -> bool:
@@ -188,6 +206,15 @@ class GraphStep:
     def graphs(self) -> list[Any]:
         """The graph that was traced first."""
         return [traced.graphs[0] for traced in self._traced.values()][:1]
+
+    def loop(self) -> StepLoop | None:
+        """The step in a loop over batches; None where it can't be run so."""
+        if self._host is not None or self._order is not None or self._traits.spec is None:
+            return None
+        if not self._loop:
+            self._loop.append(None)  # where tracing fails, it is not tried again
+            self._loop[0] = self._find(None).loop(self._traits.spec)
+        return self._loop[0]
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises anything at all, nothing has happened."""
@@ -221,16 +248,16 @@ class GraphStep:
             del self._functions[0]
         graphs = [traced.graph]
         if self._traits.jit_compile:
-            return TracedStep(function, graphs, [])
+            return TracedStep(function, graphs, [], traced=traced)
         if held is None:
-            return TracedStep(function, graphs, written_handles(traced.graph))
+            return TracedStep(function, graphs, written_handles(traced.graph), traced=traced)
         kept = held.early
         if held.splits:
             # What is written outlives a failure that comes later, in the commit.
             written = [*written_handles(traced.graph), *kept]
             kept = list({id(handle): handle for handle in written}.values())
             graphs += held.committer.prepare(traced.structured_outputs[1])
-        return TracedStep(function, graphs, kept, held)
+        return TracedStep(function, graphs, kept, held, traced)
 
     def _waiting(self, data: Any) -> Any:
         outputs, held = self._holding.trace(data)
