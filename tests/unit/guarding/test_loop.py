@@ -137,6 +137,30 @@ def test_a_failure_in_the_middle_of_a_training(events):
     assert step.ran[-1] is None
 
 
+def test_steps_that_were_run_elsewhere_are_counted(events):
+    guarded = GuardedStep(Step(), GuardOptions())
+    assert not guarded.whole_sizes
+    guarded(64)
+    assert set(guarded.whole_sizes) == {64}
+    guarded.count_whole(5, 5 * 64, 64)
+    guarded.report()
+    (progress,) = [event for event in events if event.name == "progress"]
+    assert progress.data["samples_seen"] == 6 * 64
+    assert progress.data["batch_size"] == 64
+
+
+def test_a_batch_that_ran_out_elsewhere_is_not_tried_whole_again(events):
+    step = Step()
+    guarded = GuardedStep(step, GuardOptions())
+    guarded(64)
+    step.taken = 500
+    guarded.ran_out(("conv", 848_000_000), 0.0)
+    assert guarded(64) == "trained 64"
+    assert step.ran == [None, 50]
+    assert not guarded.whole_sizes
+    assert [event.data["slice_size"] for event in events if event.name == "oom"] == [64]
+
+
 def test_other_errors_come_through():
     class Breaks(Step):
         def run(self, data, slice_size):

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.input.counted import Counted
@@ -42,6 +43,7 @@ class Executions:
         self._run = run
         self._quickest = float("inf")
         self._executions = 0
+        self._on_host: bool | None = None  # where batches lie, once there was one
         self._loop_ran = self._left_out = False
 
     def begin(self) -> None:
@@ -50,6 +52,9 @@ class Executions:
 
     def one(self, data: Any) -> Any:
         """Run the step on one batch, guarded."""
+        if self._on_host is None:
+            leaves = [leaf for leaf in tree.flatten(data) if isinstance(leaf, tf.Tensor)]
+            self._on_host = all("CPU" in leaf.device for leaf in leaves)
         began = time.perf_counter()
         outputs = self._run(data)
         self._quickest = min(self._quickest, time.perf_counter() - began)
@@ -66,12 +71,14 @@ class Executions:
             What was done. With an error, it is to be raised; a batch that is left is the next one.
         """
         # The first execution is the guard's; a training of one execution needs no loop.
-        if steps < 2 or self._executions < 2 or self._quickest > _SLOW or self._left_out:
+        if steps < 2 or self._executions < 2 or self._quickest > _SLOW:
+            return Ran(0)
+        if self._left_out or not self._on_host or tf.config.functions_run_eagerly():
             return Ran(0)
         guarded = self._run.guarded
         sizes = getattr(guarded, "whole_sizes", ())
         source = iterator.inner if sizes and isinstance(iterator, Counted) else iterator
-        if not sizes or not _in_graphs(source):
+        if not sizes or not isinstance(source, tf.data.Iterator):
             return Ran(0)
         loop = self._loop()
         if loop is None:
@@ -82,9 +89,12 @@ class Executions:
             iterator.consumed += ran.steps + (ran.left is not None)
         if ran.steps:
             guarded.count_whole(ran.steps, ran.samples, ran.largest)
+        failed = ran.error is not None
+        self._loop_ran = self._loop_ran or not failed
         if ran.left is not None and isinstance(ran.error, Exception):
             self._answer(ran, guarded, began)
-        self._loop_ran = self._loop_ran or ran.error is None
+        if failed and ran.error is None:
+            self._step.recover()  # here, where nobody holds the error any more
         return ran
 
     def _loop(self) -> StepLoop | None:
@@ -95,15 +105,19 @@ class Executions:
             return None
 
     def _answer(self, ran: Ran, guarded: Any, began: float) -> None:
-        """Have the guard run a batch that failed, unless the error is of another kind."""
+        """Have the guard run a batch that failed, unless the error is about the data."""
         error = ran.error
         assert error is not None
-        if oom.is_oom(error):
-            guarded.ran_out(self._step.describe(error), began)
-        elif self._loop_ran:
-            return
-        else:
+        if not oom.is_oom(error):
+            if self._loop_ran:
+                return
             self._leave_out(error)  # where it is not the loop's fault, the step raises it again
+        elif self._step.broken_by_oom:
+            guarded.ran_out(self._step.describe(error), began)  # never to be tried again
+        else:
+            # Memory is short. The step by itself may need a little less, so it is tried whole
+            # before the guard looks for slices.
+            self._left_out = True
         ran.error = None
 
     def _leave_out(self, error: BaseException) -> None:
@@ -112,12 +126,3 @@ class Executions:
             f"{self._name} runs the steps of an execution one by one, which is slower",
             in_a_line(error),
         )
-
-
-def _in_graphs(iterator: Any) -> bool:
-    """Whether a graph can take batches from it, which lie in the host's memory."""
-    return (
-        isinstance(iterator, tf.data.Iterator)
-        and not tf.config.functions_run_eagerly()
-        and "GPU" not in (getattr(iterator, "_device", None) or "")
-    )

@@ -131,8 +131,9 @@ class Step:
         return self._run(data, None)
 
     def loop(self) -> StepLoop | None:
-        """Whole steps in a loop over batches; None where they can't be, or slices are in use."""
-        return None if self._sliced is not None else self._whole.loop()
+        """Whole steps in a loop over batches; None where they can't be, or memory is short."""
+        short = self._sliced is not None or not self._as_it_came
+        return None if short else self._whole.loop()
 
     def plain(self) -> Callable[[Any], Any]:
         """The step as Keras would run it, with nothing of legroom in it."""

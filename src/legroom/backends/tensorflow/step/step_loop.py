@@ -32,7 +32,7 @@ class Ran:
     Attributes:
         steps: How many steps it took.
         samples: Their samples, together.
-        largest: The samples of the largest batch.
+        largest: The samples of the largest batch; 0 where an error ended it.
         outputs: What the last step returned; None where there was none, or an error.
         left: A batch that was taken from the iterator and is still to be trained on, if any.
         error: What ended it, if anything did.
@@ -66,8 +66,8 @@ class StepLoop:
         self._returned = tf.nest.flatten(step.structured_outputs)
         self._old = [_beside(handle) for handle in self._kept]
         with tf.device("CPU:0"):
-            # Steps, samples and the largest batch; and the batches that were taken.
-            self._done = tf.Variable(tf.zeros([3], tf.int64), trainable=False)
+            # Steps and their samples; and the batches that were taken.
+            self._done = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
             self._taken = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._batch = [
                 tf.Variable(tf.zeros([0], leaf.dtype), shape=tf.TensorShape(None), trainable=False)
@@ -80,7 +80,7 @@ class StepLoop:
         )
 
         @tf.autograph.experimental.do_not_convert
-        def loop(arguments: Any) -> list[Any]:
+        def loop(arguments: Any) -> tuple[Any, list[Any]]:
             return self._loop(*arguments)
 
         self._function = own_function(loop, None, inputs)
@@ -110,14 +110,15 @@ class StepLoop:
             sizes: It ends at a batch of another size than these, which is left.
         """
         self._taken.assign(0)
-        self._done.assign(tf.zeros([3], tf.int64))
+        self._done.assign([0, 0])
         arguments = (iterator, tf.constant(steps, tf.int64), tf.constant([*sizes], tf.int64))
         try:
             with survivable():
-                outputs = self._function(arguments)
+                largest, outputs = self._function(arguments)
         except BaseException as error:
             return self._failed(error)
         ran = self._ran()
+        ran.largest = int(largest)
         if ran.steps:
             ran.outputs = tf.nest.pack_sequence_as(self._step.structured_outputs, outputs)
         return ran
@@ -134,46 +135,41 @@ class StepLoop:
         return ran
 
     def _ran(self) -> Ran:
-        steps, samples, largest = (int(number) for number in self._done.numpy())
-        ran = Ran(steps, samples, largest)
+        steps, samples = (int(number) for number in self._done.numpy())
+        ran = Ran(steps, samples)
         if int(self._taken.numpy()) > steps:
-            ran.left = tree.pack_sequence_as(self._spec, [leaf.read_value() for leaf in self._batch])
+            leaves = [leaf.read_value() for leaf in self._batch]
+            ran.left = tree.pack_sequence_as(self._spec, leaves)
             self._forget_batch()
         return ran
 
-    def _loop(self, iterator: Any, steps: Any, sizes: Any) -> list[Any]:
-        """The function's body."""
-        none = [
-            tf.zeros([size or 0 for size in (leaf.shape.as_list() if leaf.shape.rank else [])],
-                     leaf.dtype)
-            for leaf in self._returned
-        ]  # fmt: skip
+    def _loop(self, iterator: Any, steps: Any, sizes: Any) -> tuple[Any, list[Any]]:
+        """The function's body; returns the largest batch, and the last step's outputs."""
 
-        def go_on(step: Any, going: Any, *outputs: Any) -> Any:
+        def go_on(step: Any, going: Any, *others: Any) -> Any:
             return tf.logical_and(going, step < steps)
 
-        def take(step: Any, going: Any, *outputs: Any) -> Any:
+        def take(step: Any, going: Any, *others: Any) -> Any:
             batch = iterator.get_next_as_optional()
             return tf.cond(
                 batch.has_value(),
-                lambda: self._take(batch.get_value(), sizes, step, list(outputs)),
-                lambda: [step, tf.constant(False), *outputs],
+                lambda: self._take(batch.get_value(), sizes, step, *others),
+                lambda: [step, tf.constant(False), *others],
             )
 
-        zero, true = tf.constant(0, tf.int64), tf.constant(True)
-        shapes = [zero.shape, true.shape, *(leaf.shape for leaf in self._returned)]
-        _, going, *outputs = tf.while_loop(
-            go_on, take, [zero, true, *none], shape_invariants=shapes, parallel_iterations=1
+        zero = tf.constant(0, tf.int64)
+        first = [zero, tf.constant(True), zero, *map(_zeros, self._returned)]
+        shapes = [*(value.shape for value in first[:3]), *(leaf.shape for leaf in self._returned)]
+        _, going, largest, *outputs = tf.while_loop(
+            go_on, take, first, shape_invariants=shapes, parallel_iterations=1
         )
-        # A batch is not held until the next execution.
-        tf.cond(going, self._forget_batch, tf.no_op)
-        return list(outputs)
+        tf.cond(going, self._forget_batch, tf.no_op)  # which is large, maybe
+        return largest, list(outputs)
 
-    def _take(self, data: Any, sizes: Any, step: Any, outputs: list[Any]) -> list[Any]:
+    def _take(self, data: Any, sizes: Any, step: Any, largest: Any, *outputs: Any) -> list[Any]:
         """Keep a batch, and run the step on it if it is of a size that fits."""
         leaves = tree.flatten(data)
-        first = next(leaf for leaf in leaves if leaf.shape.rank)
-        samples = tf.shape(first, out_type=tf.int64)[0]
+        samples = tf.shape(next(x for x in leaves if x.shape.rank), out_type=tf.int64)[0]
         keeping = [
             kept.assign(value, read_value=False)
             for kept, value in zip(self._batch, leaves, strict=True)
@@ -187,20 +183,19 @@ class StepLoop:
         with tf.control_dependencies([taken]):
             return tf.cond(
                 tf.reduce_any(tf.equal(samples, sizes)),
-                lambda: self._run(data, samples, step),
-                lambda: [step, tf.constant(False), *outputs],
+                lambda: [step + 1, True, tf.maximum(largest, samples), *self._run(data, samples)],
+                lambda: [step, False, largest, *outputs],
             )
 
-    def _run(self, data: Any, samples: Any, step: Any) -> list[Any]:
+    def _run(self, data: Any, samples: Any) -> list[Any]:
+        """Run the step, and count it when all of it is done."""
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         outputs = tf.nest.flatten(self._step(data))
         with tf.control_dependencies(graph.get_operations()[before:]):
-            done = self._done.read_value()
-            sums = [done[0] + 1, done[1] + samples, tf.maximum(done[2], samples)]
-            counted = self._done.assign(tf.stack(sums), read_value=False)
+            counted = self._done.assign_add(tf.stack([1, samples]), read_value=False)
         with tf.control_dependencies([counted]):
-            return [step + 1, tf.constant(True), *map(tf.identity, outputs)]
+            return [tf.identity(output) for output in outputs]
 
     def _forget_batch(self) -> Any:
         return tf.group(
@@ -212,3 +207,9 @@ def _beside(handle: Any) -> Any:
     """A variable for the old values of another one."""
     with tf.device(handle.device):
         return tf.Variable(read_handle(handle), trainable=False)
+
+
+def _zeros(leaf: Any) -> Any:
+    """A tensor of a type, as small as can be: none that is returned."""
+    sizes = leaf.shape.as_list() if leaf.shape.rank else []
+    return tf.zeros([size or 0 for size in sizes], leaf.dtype)
