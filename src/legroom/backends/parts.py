@@ -270,6 +270,8 @@ PARTS: list[Part] = [
          "sparse gradients are added up in tables"),
     Part("slices", BRIEFLY, "keras.src.layers:BatchNormalization", ("call",),
          "a step is compared with its slices, BatchNorm held still"),
+    Part("slices", NEEDED, f"{_FRAMEWORK}.op_callbacks", ("add_op_callback", "remove_op_callback"),
+         "a comparison sees what gradients are decided by, and what is read"),
     Part("slices", BRIEFLY, "tensorflow:GradientTape", ("gradient",),
          "a step is compared with itself, its gradients made larger"),
     *(

@@ -15,9 +15,9 @@ import numpy as np
 from legroom.backends.keras.rules import Draw, Refused
 from legroom.backends.keras.runs import Run
 
-__all__ = ["Near", "apart_where_unlike", "coupled_rules", "gradient_rules", "held_rules", "is_seed",
-           "output_rules", "owners", "redrawn_layers", "refuse_other_course", "sparse_rows",
-           "term_rules", "total_counts", "unlike_state"]  # fmt: skip
+__all__ = ["Near", "apart_where_unlike", "coupled_rules", "decides", "gradient_rules", "held_rules",
+           "is_seed", "output_rules", "owners", "redrawn_layers", "refuse_other_course",
+           "sparse_rows", "term_rules", "total_counts", "unlike_state"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +147,20 @@ def coupled_rules(whole: Run, twice: Run, near: Near) -> list[str]:
             )
         rules.append(fitting[0])
     return rules
+
+
+def decides(whole: Run, parts: Run, near: Near) -> bool:
+    """Whether gradients depend on a choice that is made by a number of the batch as a whole.
+
+    A floor under a mean, say. Such a choice has no axis for the samples, and what it is made by is
+    another number in slices, which may fall on the other side one day.
+    """
+    for one, *others in zip(*whole.decisions, *parts.decisions, strict=False):
+        alike = all((one.op, one.shape) == (other.op, other.shape) for other in others)
+        for k, number in enumerate(one.by if alike else ()):
+            if not all(near(number, other.by[k]) for other in others):
+                return True
+    return False
 
 
 def sparse_rows(whole: Run, twice: Run) -> list[list[str | None]]:

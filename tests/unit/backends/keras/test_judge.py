@@ -10,7 +10,7 @@ import pytest
 from legroom.backends.keras import judge
 from legroom.backends.keras.judge import Near
 from legroom.backends.keras.rules import Draw, Refused
-from legroom.backends.keras.runs import Drawn, Run
+from legroom.backends.keras.runs import Decision, Drawn, Run
 
 NEAR = Near()
 # A mean over four samples of which the first alone has 2, and the other three have 6.
@@ -334,3 +334,30 @@ def test_a_single_scope_is_asked_about_once(ways, asked):
 )  # fmt: skip
 def test_layers_that_draw_other_numbers(draws, layers):
     assert judge.redrawn_layers(draws, {"model", "block", "dropout"}) == layers
+
+
+def chosen(number, shape=(), op="GreaterEqual"):
+    return Decision(op, shape, [np.full(shape, number), np.float32(1)])
+
+
+@pytest.mark.parametrize(
+    ("at_once", "in_slices", "decides"),
+    [
+        ([], ([], []), False),
+        ([chosen(5.0)], ([chosen(2.0)], [chosen(6.0)]), True),  # a floor under a mean
+        ([chosen(5.0)], ([chosen(5.0)], [chosen(5.0)]), False),  # a weight's
+        ([chosen(5.0, (4,))], ([chosen(2.0, (1,))], [chosen(6.0, (3,))]), False),  # each sample's
+        ([chosen(5.0, (7,))], ([chosen(2.0, (7,))], [chosen(6.0, (7,))]), True),
+        ([chosen(5.0)], ([chosen(2.0, op="Sign")], [chosen(6.0)]), False),  # another course
+        ([chosen(5.0)], ([], []), False),
+        ([Decision("Sign", (), [])], ([Decision("Sign", (), [])],) * 2, False),  # many numbers
+        (
+            [chosen(1.0, (4,)), chosen(5.0)],
+            ([chosen(1.0, (1,)), chosen(2.0)], [chosen(1.0, (3,)), chosen(6.0)]),
+            True,
+        ),
+    ],
+)
+def test_choices_by_a_number_of_the_whole_batch(at_once, in_slices, decides):
+    one, other = whole(decisions=at_once), parts(decisions=in_slices)
+    assert judge.decides(one, other, NEAR) is decides

@@ -16,6 +16,7 @@ from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
 from legroom.backends.keras.runs import Run
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
+from legroom.backends.tensorflow.slices.latent import awake, noting
 from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
@@ -36,6 +37,7 @@ def observe(
     factor: float = 1.0,
     metrics: Sequence[Any] = (),
     by_sample: Collection[str] = (),
+    later: Sequence[tuple[Any, Any]] = (),
 ) -> Run:
     """Run the step eagerly on some slices, one after another, and undo all it did.
 
@@ -48,10 +50,11 @@ def observe(
         factor: Make all gradients that the step takes larger by this.
         metrics: Metrics whose results are to be known again among the step's outputs.
         by_sample: The scopes of draws that are made another for each sample.
+        later: Variables that are to hold another number meanwhile, each with the number.
     """
     run = Run(sizes)
     python = PythonState(traits.origin)
-    with own_draws(), nothing_outside(), logging_writes() as log:
+    with own_draws(), nothing_outside(), awake(later), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
@@ -69,6 +72,9 @@ def observe(
                     rows: list[list[int | None]] = rows,
                     since: Since = since,
                 ) -> None:
+                    count = inner_variable(call.optimizer.iterations)
+                    if not into and latent.has_read(count):
+                        run.counts_read.append(count)
                     since.begin(call)
                     run.refusal = run.refusal or call.refusal
                     run.late.clear()
@@ -104,6 +110,7 @@ def observe(
                     holding(rules.metrics, rules.unweighted) as held,
                     noting_results(metrics) as results,
                     _larger_gradients(factor),
+                    noting() as latent,
                 ):
                     try:
                         outputs = traits.run(body, piece)
@@ -119,6 +126,7 @@ def observe(
                 run.names = scale.names
                 run.counts.append({term: to_array(c) for term, c in scale.counts.items()})
                 run.draws.append(seen.draws)
+                run.decisions.append(latent.decisions)
                 run.batch_norms = seen.batch_norms
             for variable, before in log.written:
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))

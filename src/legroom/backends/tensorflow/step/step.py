@@ -16,6 +16,7 @@ from legroom.backends import patches
 from legroom.backends.base import Device
 from legroom.backends.keras.rules import Rules
 from legroom.backends.steps import Needs
+from legroom.backends.tensorflow.commit.collect import inner_variable
 from legroom.backends.tensorflow.device import oom, pool
 from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs, usable_share
 from legroom.backends.tensorflow.forecast.ordering import orderer
@@ -149,7 +150,11 @@ class Step:
                 self._rules = Rules(refusal=refusal)
                 return self._rules
             too_much = functools.partial(self._too_much, data)
-            self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
+            variables = [variable for graph in graphs for variable in graph.variables]
+            if not graphs and self._model is not None:
+                variables = [inner_variable(variable) for variable in self._model.variables]
+            tensors = batch.as_tensors(data)
+            self._rules = find_rules(self._traits, tensors, self._model, too_much, variables)
             self._slices = None  # a graph that nobody asks for again
             if self._returns is not None and self._rules.refusal is None:
                 outputs = _as_said(self._returns, len(self._rules.outputs))
