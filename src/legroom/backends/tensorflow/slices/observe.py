@@ -38,6 +38,7 @@ def observe(
     metrics: Sequence[Any] = (),
     by_sample: Collection[str] = (),
     later: Sequence[tuple[Any, Any]] = (),
+    notes: bool = False,
 ) -> Run:
     """Run the step eagerly on some slices, one after another, and undo all it did.
 
@@ -51,6 +52,7 @@ def observe(
         metrics: Metrics whose results are to be known again among the step's outputs.
         by_sample: The scopes of draws that are made another for each sample.
         later: Variables that are to hold another number meanwhile, each with the number.
+        notes: Note its decisions, and whether counts of steps are read, which takes time.
     """
     run = Run(sizes)
     python = PythonState(traits.origin)
@@ -72,8 +74,8 @@ def observe(
                     rows: list[list[int | None]] = rows,
                     since: Since = since,
                 ) -> None:
-                    count = inner_variable(call.optimizer.iterations)
-                    if not into and latent.has_read(count):
+                    count = inner_variable(call.optimizer._iterations)
+                    if latent is not None and not into and latent.has_read(count):
                         run.counts_read.append(count)
                     since.begin(call)
                     run.refusal = run.refusal or call.refusal
@@ -110,7 +112,7 @@ def observe(
                     holding(rules.metrics, rules.unweighted) as held,
                     noting_results(metrics) as results,
                     _larger_gradients(factor),
-                    noting() as latent,
+                    noting() if notes else contextlib.nullcontext() as latent,
                 ):
                     try:
                         outputs = traits.run(body, piece)
@@ -126,7 +128,7 @@ def observe(
                 run.names = scale.names
                 run.counts.append({term: to_array(c) for term, c in scale.counts.items()})
                 run.draws.append(seen.draws)
-                run.decisions.append(latent.decisions)
+                run.decisions.append(latent.decisions if latent is not None else [])
                 run.batch_norms = seen.batch_norms
             for variable, before in log.written:
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))

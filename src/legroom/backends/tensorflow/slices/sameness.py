@@ -170,7 +170,7 @@ def _compare(comparison: _Comparison) -> Rules:
 
 def _look_at_whole(seen: _Comparison) -> _Comparison:
     """The samples at once: how many optimizers are applied, and whether anything forbids slices."""
-    whole = seen.run_whole()
+    whole = seen.run_whole(notes=True)
     if whole.refusal is not None:
         raise Refused(whole.refusal)
     if seen.traits.eager and whole.python and (changed := _changes_again(seen.traits, seen.tiny)):
@@ -198,7 +198,7 @@ def _look_at_tail(seen: _Comparison) -> _Comparison:
 
 def _look_at_parts(seen: _Comparison) -> _Comparison:
     """The samples in slices: whether the step takes the same course."""
-    parts = seen.run_parts()
+    parts = seen.run_parts(notes=True)
     judge.refuse_other_course(seen.whole, parts, seen.samples)
     return dataclasses.replace(seen, parts=parts)
 
@@ -211,7 +211,8 @@ def _look_at_draws(seen: _Comparison) -> _Comparison:
     seen = seen.found(draws=draws, seeds=seeds)
     if any(draw.way == "apart" for draw in draws):
         # Their noise was not comparable as long as that was not known.
-        seen = dataclasses.replace(seen, whole=seen.run_whole(), parts=seen.run_parts())
+        whole, parts = seen.run_whole(notes=True), seen.run_parts(notes=True)
+        seen = dataclasses.replace(seen, whole=whole, parts=parts)
     return seen
 
 
@@ -223,7 +224,8 @@ def _look_at_terms(seen: _Comparison) -> _Comparison:
     seen = seen.found(terms=terms, counts=bool(totals), coupled=coupled)
     if totals or any(terms):
         # The gradients of these slices were not corrected for it.
-        seen = dataclasses.replace(seen, parts=seen.run_parts())
+        parts = dataclasses.replace(seen.run_parts(), decisions=seen.parts.decisions)
+        seen = dataclasses.replace(seen, parts=parts)
     return seen
 
 
