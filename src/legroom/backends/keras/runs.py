@@ -45,6 +45,8 @@ class Run:
         goes_on: Whether weights are looked at after the last apply.
         late: By id, the variables that are written after the last apply.
         refusal: Why an apply can't be made of slices.
+        calls: By which functions of TensorFlow it called Python, or would have.
+        summaries: Whether it would have written summaries.
         python: The names of what the step changed in Python.
     """
 
@@ -64,4 +66,6 @@ class Run:
     goes_on: bool = False
     late: dict[int, Any] = dataclasses.field(default_factory=dict)
     refusal: str | None = None
+    calls: set[str] = dataclasses.field(default_factory=set)
+    summaries: bool = False
     python: list[str] = dataclasses.field(default_factory=list)

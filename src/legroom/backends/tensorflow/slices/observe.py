@@ -20,6 +20,7 @@ from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.step.outside import nothing_outside
+from legroom.backends.tensorflow.step.side_effects import SideEffects, on_trial
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
@@ -50,6 +51,7 @@ def observe(
         by_sample: The scopes of draws that are made another for each sample.
     """
     run = Run(sizes)
+    effects = SideEffects()
     python = PythonState(traits.origin)
     with own_draws(), nothing_outside(), logging_writes() as log:
         try:
@@ -93,6 +95,7 @@ def observe(
                 ) -> Any:
                     with (
                         logging_writes(log),
+                        on_trial(effects),
                         writing_only(may),
                         scaling(scale, unscaled=True),
                         collecting(catch),
@@ -125,6 +128,7 @@ def observe(
         finally:
             log.restore()
             run.python = python.restore()
+    run.calls, run.summaries = effects.calls, effects.summaries
     return run
 
 
@@ -146,7 +150,7 @@ def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
     with nothing_outside(), logging_writes() as log:
 
         def body(inputs: Any) -> Any:
-            with logging_writes(log), collecting(lambda call: None):
+            with logging_writes(log), on_trial(), collecting(lambda call: None):
                 return traits.call(inputs)
 
         try:

@@ -171,7 +171,8 @@ def _look_at_whole(seen: _Comparison) -> _Comparison:
         raise Refused(f"it changes {', '.join(changed)}, which each slice would change again")
     near = judge.Near.of(whole, keras.config.dtype_policy().compute_dtype)
     seen = dataclasses.replace(seen, whole=whole, near=near)
-    return seen.found(applies=len(whole.gradients[0]))
+    calls = sorted(whole.calls)
+    return seen.found(applies=len(whole.gradients[0]), calls=calls, summaries=whole.summaries)
 
 
 def _look_at_tail(seen: _Comparison) -> _Comparison:
