@@ -47,6 +47,7 @@ class Run:
         refusal: Why an apply can't be made of slices.
         calls: By which functions of TensorFlow it called Python, or would have.
         summaries: Whether it would have written summaries.
+        moved: The generators of Python and NumPy that it drew from.
         python: The names of what the step changed in Python.
     """
 
@@ -68,4 +69,5 @@ class Run:
     refusal: str | None = None
     calls: set[str] = dataclasses.field(default_factory=set)
     summaries: bool = False
+    moved: list[str] = dataclasses.field(default_factory=list)
     python: list[str] = dataclasses.field(default_factory=list)

@@ -53,7 +53,7 @@ def observe(
     run = Run(sizes)
     effects = SideEffects()
     python = PythonState(traits.origin)
-    with own_draws(), nothing_outside(), logging_writes() as log:
+    with own_draws() as draws, nothing_outside(), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
@@ -127,6 +127,7 @@ def observe(
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))
         finally:
             log.restore()
+            run.moved = [*draws.moved(), *python.moved()]
             run.python = python.restore()
     run.calls, run.summaries = effects.calls, effects.summaries
     return run
