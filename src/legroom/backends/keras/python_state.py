@@ -3,8 +3,9 @@
 TensorFlow runs a traced step without its Python. A step that is run eagerly may count its calls and
 go by the count, and slices would call it more often than the whole batch does. So what can be
 reached from its code is looked at before and after: plain values in attributes of its object, in
-the variables of the function around it, and in globals that it names. So are generators of random
-numbers, which are told apart: slices may draw on where the one before them ended.
+the variables of the function around it, in globals that it names, and in layers of the user's own.
+So are generators of random numbers, which are told apart: slices may draw on where the one before
+them ended.
 """
 
 from __future__ import annotations
@@ -42,10 +43,15 @@ class PythonState:
 
     Args:
         function: The function, or a method of an object.
+        *others: What it is called with.
+        layers: Look into all layers of models, too.
     """
 
-    def __init__(self, function: Any) -> None:
-        self._places = list(_places(function))
+    def __init__(self, function: Any, *others: Any, layers: bool = True) -> None:
+        seen: set[int] = set()
+        self._places = list(_places(function, seen))
+        if layers:
+            self._places += _of_layers([*_reached(function), *others], seen)
 
     def changed(self) -> list[str]:
         """The names of what is another one now, beside generators."""
@@ -90,22 +96,34 @@ def unbuilt(function: Any, *others: Any) -> bool:
         function: The function, or a method of an object.
         *others: What it is called with.
     """
+    return any(not layer.built for layer in _all_layers([*_reached(function), *others]))
+
+
+def _reached(function: Any) -> list[Any]:
+    """What a function can reach at once: its object, that one's attributes, what it names."""
     code = inspect.unwrap(getattr(function, "__func__", function))
     owner = getattr(function, "__self__", None)
     things = [owner, *vars(owner).values()] if hasattr(owner, "__dict__") else []
     if isinstance(code, types.FunctionType):
-        things += inspect.getclosurevars(code).nonlocals.values()
-        things += inspect.getclosurevars(code).globals.values()
-    return any(
-        not layer.built
-        for thing in (*things, *others)
-        if isinstance(thing, keras.Layer)
-        for layer in (thing, *thing._flatten_layers())
-    )
+        named = inspect.getclosurevars(code)
+        things += [*named.nonlocals.values(), *named.globals.values()]
+    return things
 
 
-def _places(function: Any) -> Iterator[_Place]:
-    seen: set[int] = set()
+def _all_layers(things: list[Any]) -> Iterator[Any]:
+    """The layers among some things, with those inside of them; some may come twice."""
+    for thing in things:
+        if isinstance(thing, keras.Layer):
+            yield from thing._flatten_layers()
+
+
+def _of_layers(things: list[Any], seen: set[int]) -> Iterator[_Place]:
+    for layer in _all_layers(things):
+        if _is_users_own(layer):  # Keras's own ones keep what they remember in variables
+            yield from _of_object(layer.name, layer, 0, seen)
+
+
+def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
         yield from _of_object("self", owner, 0, seen)
@@ -142,11 +160,13 @@ def _of_object(name: str, thing: Any, depth: int, seen: set[int]) -> Iterator[_P
     attributes = getattr(thing, "__dict__", None)
     if id(thing) in seen or not isinstance(attributes, dict):
         return
-    seen.add(id(thing))
     of_keras = isinstance(thing, keras.Layer)
+    if of_keras and not isinstance(thing, keras.Model) and not thing.built:
+        return  # what it learns when it is built must stay
+    seen.add(id(thing))
     for attribute, value in list(attributes.items()):
-        if of_keras and attribute in _OF_KERAS:
-            continue
+        if of_keras and (attribute in _OF_KERAS or attribute.startswith("_self_")):
+            continue  # TensorFlow's tracking begins with "_self_"
 
         def read(thing: Any = thing, attribute: str = attribute) -> Any:
             return vars(thing)[attribute]

@@ -52,7 +52,7 @@ def observe(
     """
     run = Run(sizes)
     effects = SideEffects()
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     with own_draws() as draws, nothing_outside(), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
@@ -147,7 +147,7 @@ def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
     Returns:
         The names of what it changed in Python.
     """
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     with nothing_outside(), logging_writes() as log:
 
         def body(inputs: Any) -> Any:

@@ -330,7 +330,7 @@ def _look_at_outputs(seen: _Comparison) -> _Comparison:
 
 def _changes_again(traits: Traits, tiny: Any) -> list[str]:
     """What a step changes in Python each time, and not the first time only."""
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     try:
         with own_draws():
             bear(traits, tiny, restores=False)
