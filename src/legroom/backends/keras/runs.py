@@ -60,6 +60,9 @@ class Run:
         goes_on: Whether weights are looked at after the last apply.
         late: By id, the variables that are written after the last apply.
         refusal: Why an apply can't be made of slices.
+        calls: By which functions of TensorFlow it called Python, or would have.
+        summaries: Whether it would have written summaries.
+        moved: The generators of Python and NumPy that it drew from.
         python: The names of what the step changed in Python.
         decisions: By slice, the choices that its gradients depended on, in order.
         counts_read: The counts of steps that it read before the optimizer moved them on.
@@ -81,6 +84,9 @@ class Run:
     goes_on: bool = False
     late: dict[int, Any] = dataclasses.field(default_factory=dict)
     refusal: str | None = None
+    calls: set[str] = dataclasses.field(default_factory=set)
+    summaries: bool = False
+    moved: list[str] = dataclasses.field(default_factory=list)
     python: list[str] = dataclasses.field(default_factory=list)
     decisions: list[list[Decision]] = dataclasses.field(default_factory=list)
     counts_read: list[Any] = dataclasses.field(default_factory=list)

@@ -361,3 +361,49 @@ def chosen(number, shape=(), op="GreaterEqual"):
 def test_choices_by_a_number_of_the_whole_batch(at_once, in_slices, decides):
     one, other = whole(decisions=at_once), parts(decisions=in_slices)
     assert judge.decides(one, other, NEAR) is decides
+
+
+NAN, INF = np.float32("nan"), np.float32("inf")
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "refusal"),
+    [
+        ({"terms": [1.0]}, {"terms": [[1.0], [1.0]]}, None),
+        ({"terms": [NAN]}, {"terms": [[1.0], [NAN]]}, "its loss is .* on the samples"),
+        ({"terms": [1.0]}, {"terms": [[NAN], [1.0]]}, "its loss is .* on a part"),
+        ({"terms": [INF]}, {"terms": [[INF], [1.0]]}, "its loss is infinite"),
+        ({"gradients": [[None, NAN]]}, {}, "its gradients are"),
+        ({"gradients": [[None, np.ones(2)]]}, {}, None),
+    ],
+)
+def test_losses_that_are_no_numbers(one, others, refusal):
+    if refusal is None:
+        judge.refuse_no_numbers(whole(**one), parts(**others), NEAR)
+        return
+    with pytest.raises(Refused, match=refusal):
+        judge.refuse_no_numbers(whole(**one), parts(**others), NEAR)
+
+
+def test_gradients_may_overflow_in_half_precision():
+    judge.refuse_no_numbers(whole(gradients=[[INF]]), parts(), Near(halves=True))
+
+
+@pytest.mark.parametrize(
+    ("agree", "resumes", "known", "found"),
+    [
+        (True, True, False, []),
+        (True, False, False, ["random"]),
+        (False, True, True, ["random"]),
+        (False, True, False, None),
+    ],
+)
+def test_own_noise(agree, resumes, known, found):
+    # What is drawn from once only was made then.
+    runs = Run([4], moved=["random", "numpy.random"]), Run([1, 3], moved=["random"])
+    how = {"agree": agree, "resumes": resumes, "known": known}
+    if found is not None:
+        assert judge.own_noise(*runs, **how) == found
+        return
+    with pytest.raises(Refused, match=r"random numbers of its own \(random\)"):
+        judge.own_noise(*runs, **how)

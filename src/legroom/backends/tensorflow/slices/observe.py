@@ -21,6 +21,7 @@ from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.step.outside import nothing_outside
+from legroom.backends.tensorflow.step.side_effects import SideEffects, on_trial
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
@@ -55,8 +56,9 @@ def observe(
         notes: Note its decisions, and whether counts of steps are read, which takes time.
     """
     run = Run(sizes)
-    python = PythonState(traits.origin)
-    with own_draws(), nothing_outside(), awake(later), logging_writes() as log:
+    effects = SideEffects()
+    python = PythonState(traits.origin, *traits.objects)
+    with own_draws() as draws, nothing_outside(), awake(later), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
@@ -101,6 +103,7 @@ def observe(
                 ) -> Any:
                     with (
                         logging_writes(log),
+                        on_trial(effects),
                         writing_only(may),
                         scaling(scale, unscaled=True),
                         collecting(catch),
@@ -134,7 +137,9 @@ def observe(
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))
         finally:
             log.restore()
+            run.moved = [*draws.moved(), *python.moved()]
             run.python = python.restore()
+    run.calls, run.summaries = effects.calls, effects.summaries
     return run
 
 
@@ -152,11 +157,11 @@ def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
     Returns:
         The names of what it changed in Python.
     """
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     with nothing_outside(), logging_writes() as log:
 
         def body(inputs: Any) -> Any:
-            with logging_writes(log), collecting(lambda call: None):
+            with logging_writes(log), on_trial(), collecting(lambda call: None):
                 return traits.call(inputs)
 
         try:

@@ -157,6 +157,7 @@ def _compare(comparison: _Comparison) -> Rules:
         _look_at_terms,
         _look_at_gradients,
         _look_at_rows_of_noise,
+        _look_at_own_noise,
         _look_at_coupling,
         _look_at_what_sleeps,
         _look_at_sparse_rows,
@@ -177,7 +178,8 @@ def _look_at_whole(seen: _Comparison) -> _Comparison:
         raise Refused(f"it changes {', '.join(changed)}, which each slice would change again")
     near = judge.Near.of(whole, keras.config.dtype_policy().compute_dtype)
     seen = dataclasses.replace(seen, whole=whole, near=near)
-    return seen.found(applies=len(whole.gradients[0]))
+    calls = sorted(whole.calls)
+    return seen.found(applies=len(whole.gradients[0]), calls=calls, summaries=whole.summaries)
 
 
 def _look_at_tail(seen: _Comparison) -> _Comparison:
@@ -200,6 +202,7 @@ def _look_at_parts(seen: _Comparison) -> _Comparison:
     """The samples in slices: whether the step takes the same course."""
     parts = seen.run_parts(notes=True)
     judge.refuse_other_course(seen.whole, parts, seen.samples)
+    judge.refuse_no_numbers(seen.whole, parts, seen.near)
     return dataclasses.replace(seen, parts=parts)
 
 
@@ -247,6 +250,20 @@ def _look_at_rows_of_noise(seen: _Comparison) -> _Comparison:
     return seen.found(draws=draws, redrawn=judge.redrawn_layers(draws, layers))
 
 
+def _look_at_own_noise(seen: _Comparison) -> _Comparison:
+    """What it draws from generators of Python and NumPy."""
+    rules = seen.rules
+    # A graph keeps what it drew when it was traced. And a second pass over slices draws again.
+    resumes = seen.traits.eager and rules.applies < 2 and not rules.counts and not rules.late
+    agree = not rules.coupled and None not in rules.gradients
+    known = seen.traits.is_keras_own
+    moved = judge.own_noise(seen.whole, seen.parts, agree=agree, resumes=resumes, known=known)
+    if not moved:
+        return seen
+    # What does not agree has its reason.
+    return seen.found(redrawn=[*rules.redrawn, *moved], coupled=[])
+
+
 def _look_at_coupling(seen: _Comparison) -> _Comparison:
     """What mixes the samples of a batch: BatchNorm, losses, a limit to gradients."""
     coupled = list(seen.rules.coupled)
@@ -254,7 +271,7 @@ def _look_at_coupling(seen: _Comparison) -> _Comparison:
         coupled += ["the step's clipping of gradients"] if _clips(seen) else []
         if not coupled and judge.decides(seen.whole, seen.parts, seen.near):
             coupled = ["the loss of the step"]
-    elif not coupled:
+    elif not coupled and not set(seen.whole.moved) & set(seen.rules.redrawn):
         coupled = ["the loss of the step"]
         if not (seen.traits.is_keras_own or seen.whole.batch_norms or seen.whole.draws[0]):
             seen = seen.found(
@@ -349,7 +366,7 @@ def _look_at_outputs(seen: _Comparison) -> _Comparison:
 
 def _changes_again(traits: Traits, tiny: Any) -> list[str]:
     """What a step changes in Python each time, and not the first time only."""
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     try:
         with own_draws():
             bear(traits, tiny, restores=False)

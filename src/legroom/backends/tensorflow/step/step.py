@@ -30,7 +30,8 @@ from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
 from legroom.backends.tensorflow.slices.sameness import find_rules
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import batch
-from legroom.backends.tensorflow.step.outside import reaches_outside
+from legroom.backends.tensorflow.step.outside import op_types, reaches_outside
+from legroom.backends.tensorflow.step.side_effects import side_effects
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.whole import WholeStep
 from legroom.core.errors import LegroomError, UnlikeBefore
@@ -143,7 +144,8 @@ class Step:
             self._rules = Rules(refusal=lacking)
         if self._rules is None:
             graphs = self._whole.prepare(data)  # what it creates must exist before it is compared
-            refusal = reaches_outside(graphs)
+            ops = op_types(graphs)
+            refusal = reaches_outside(ops)
             if self._whole.branches:
                 refusal = "it applies its optimizer in a loop or a branch of its graph"
             if refusal is not None:
@@ -156,6 +158,12 @@ class Step:
             tensors = batch.as_tensors(data)
             self._rules = find_rules(self._traits, tensors, self._model, too_much, variables)
             self._slices = None  # a graph that nobody asks for again
+            effects = side_effects(ops)
+            self._rules = dataclasses.replace(
+                self._rules,
+                calls=sorted({*self._rules.calls, *effects.calls}),
+                summaries=self._rules.summaries or effects.summaries,
+            )
             if self._returns is not None and self._rules.refusal is None:
                 outputs = _as_said(self._returns, len(self._rules.outputs))
                 self._rules = dataclasses.replace(self._rules, outputs=outputs)
