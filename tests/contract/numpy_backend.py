@@ -89,12 +89,14 @@ class Rules:
 
     coupled: tuple[str, ...] = ()
     redrawn: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    summaries: bool = False
     refusal: str | None = None
     unverified: str | None = None
 
     @property
     def exact(self):
-        return not self.coupled and not self.redrawn
+        return not (self.coupled or self.redrawn or self.calls)
 
 
 class Step:

@@ -270,6 +270,8 @@ PARTS: list[Part] = [
          "sparse gradients are added up in tables"),
     Part("slices", BRIEFLY, "keras.src.layers:BatchNormalization", ("call",),
          "a step is compared with its slices, BatchNorm held still"),
+    Part("slices", NEEDED, f"{_FRAMEWORK}.op_callbacks", ("add_op_callback", "remove_op_callback"),
+         "a comparison sees what gradients are decided by, and what is read"),
     Part("slices", BRIEFLY, "tensorflow:GradientTape", ("gradient",),
          "a step is compared with itself, its gradients made larger"),
     *(
@@ -282,6 +284,12 @@ PARTS: list[Part] = [
          "a step on trial changes no table", optional=True),
     Part("slices", BRIEFLY, f"{_OPS}.gen_dataset_ops", ("iterator_get_next*",),
          "a step on trial takes no batch from a data set", optional=True),
+    Part("slices", BRIEFLY, f"{_OPS}.gen_summary_ops", ("write_*", "import_event"),
+         "summaries are written once a step, and not on trial", optional=True),
+    Part("slices", BRIEFLY, f"{_OPS}.gen_logging_ops", ("print_v2",),
+         "a step on trial prints nothing", optional=True),
+    Part("slices", BRIEFLY, f"{_OPS}.script_ops", ("_internal_py_func", "py_func_common"),
+         "Python that a step calls by TensorFlow is named", optional=True),
     *(
         Part("slices", BRIEFLY, module, ("*",), "a step on trial draws from a copy", optional=True)
         for module in ("random", "numpy.random")

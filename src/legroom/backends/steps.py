@@ -69,6 +69,16 @@ class SliceRules(Protocol):
         ...
 
     @property
+    def calls(self) -> Sequence[str]:
+        """By which functions of the framework the step calls Python: each slice does."""
+        ...
+
+    @property
+    def summaries(self) -> bool:
+        """Whether the step writes summaries, which show one slice then."""
+        ...
+
+    @property
     def unverified(self) -> str | None:
         """Why slices could not be compared with the whole batch; None where they were."""
         ...

@@ -8,7 +8,6 @@ them as well, and takes along the one folder that all of their files are in.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import importlib.util
 import os
@@ -23,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from legroom.core.errors import LegroomError
+from legroom.core.lifeline import ends_with_this
 
 __all__ = ["Ended", "Workplace", "error_lines", "require_tensorflow", "workplace"]
 
-_PR_SET_PDEATHSIG = 1
 _TICK = 0.2
 # What a user may have set for other runs and would change these.
 _NOT_PASSED_ON = (
@@ -99,7 +98,7 @@ class Workplace:
             stderr=subprocess.STDOUT,
             # A group of its own: Ctrl-C comes to us, and we end the child and all that it started.
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=ends_with_this(),
         )
         try:
             output = _read(child, began + timeout, on_line or (lambda line: None))
@@ -172,18 +171,6 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """Where the kernel can: a child is killed when this process is, even by SIGKILL."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    return prepare
 
 
 @contextlib.contextmanager

@@ -7,8 +7,6 @@ first, as ``legroom.limit`` does it. Nothing is guarded.
 from __future__ import annotations
 
 import json
-import os
-import runpy
 import sys
 from pathlib import Path
 
@@ -18,16 +16,15 @@ __all__ = ["main"]
 def main() -> None:
     """Run the script; whatever becomes of it, write down the peak and the device."""
     _, note, limit, *script_argv = sys.argv
-    # The folder of this file has a `run.py` and others that no script should find.
-    own = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if folder != own]
+    # This folder is on the module path because the file is run from it; the script's is to be.
+    sys.path[0] = str(Path(__file__).parents[2])
     import legroom
+    from legroom.core.main_script import run_as_main
 
     if int(limit):
         legroom.limit(int(limit))
-    sys.argv[:] = script_argv
     try:
-        runpy.run_path(script_argv[0], run_name="__main__")
+        run_as_main(script_argv)
     finally:
         from legroom.backends.base import current
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -105,16 +104,10 @@ class _Worker:
     def run_script(self, script: str, arguments: list[str]) -> None:
         """Run a script up to its first `fit`."""
         from legroom.backends.base import current
+        from legroom.core.main_script import run_as_main
 
         current().fits.follow_fits(self._fit)
-        path = os.path.abspath(script)
-        sys.argv[:] = [script, *arguments]
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
-        module = types.ModuleType("__main__")
-        module.__dict__.update(__builtins__=__builtins__, __file__=path)
-        sys.modules["__main__"] = module
-        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        run_as_main([script, *arguments])
 
     def _fit(self, model: Any, data: Any, arguments: dict[str, Any], place: str) -> NoReturn:
         """Plan for what a `fit` was given, and end."""

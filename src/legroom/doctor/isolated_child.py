@@ -7,11 +7,9 @@ framework at all: whatever the function needs, it brings along.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import pickle
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -19,19 +17,20 @@ from typing import Any
 
 __all__ = ["main"]
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
     """Read the function from a pipe, run it, and write what came of it to another."""
     read_from, write_to, parent = (int(word) for word in sys.argv[1:4])
-    _die_with(parent)
     os.set_inheritable(write_to, False)
     with os.fdopen(read_from, "rb") as source:
         setup = pickle.load(source)
         sys.path[:] = setup["path"]
         if importlib.util.find_spec("legroom") is None:
             sys.path.append(str(Path(__file__).parents[2]))
+        # Before that, an end of the parent is an end of the pipe.
+        from legroom.core.lifeline import end_with
+
+        end_with(parent)
         sys.argv[:] = [""]
         try:
             if setup["guard"]:
@@ -61,16 +60,6 @@ def _peak_bytes() -> int:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent dies."""
-    if sys.platform != "linux":
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _trace() -> str:

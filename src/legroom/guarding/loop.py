@@ -353,12 +353,15 @@ class GuardedStep:
             self._tell.note(wording.whole_because(self._tell.subject, rules.refusal))
             return False
         if not rules.exact:
-            why = wording.unlike_whole(rules.coupled, rules.redrawn)
+            why = wording.unlike_whole(rules.coupled, rules.redrawn, rules.calls)
             if self._options.exact:
                 self._tell.note(wording.exact_refuses(self._tell.subject, why))
                 return False
             layers = [*rules.coupled, *rules.redrawn]
-            self._tell.note(wording.slices_change(why), layers=layers)
+            text = wording.slices_change(why, surely=bool(layers))
+            self._tell.note(text, layers=layers)
+        if rules.summaries:
+            self._tell.note(wording.summaries_of_slices())
         if rules.unverified is not None:
             self._tell.note(wording.unverified(self._tell.subject, rules.unverified))
         return True
@@ -435,7 +438,9 @@ class GuardedStep:
                 self._go_lean(samples)
                 return
             tell(wording.ran_out(place, needed))
-            reason = rules.refusal or wording.unlike_whole(rules.coupled, rules.redrawn)
+            reason = rules.refusal or wording.unlike_whole(
+                rules.coupled, rules.redrawn, rules.calls
+            )
             raise self._tell.cannot_slice(
                 samples, reason, place, needed, exact=rules.refusal is None
             )

@@ -37,6 +37,7 @@ __all__ = [
     "starts_from_top",
     "status",
     "stopped",
+    "summaries_of_slices",
     "unlike_whole",
     "unverified",
     "whole_because",
@@ -97,8 +98,8 @@ def status(peak: int, budget: int, slices: int) -> str:
     return f"{format_bytes(peak)}/{format_bytes(budget)}{cut}"
 
 
-def unlike_whole(coupled: Sequence[str], redrawn: Sequence[str]) -> str:
-    """Why slices are not the whole batch: what couples its samples, what draws for all of them."""
+def unlike_whole(coupled: Sequence[str], redrawn: Sequence[str], calls: Sequence[str] = ()) -> str:
+    """Why slices are not the whole batch: what couples its samples, or draws or acts for all."""
     reasons = []
     if coupled:
         s = "es" if len(coupled) == 1 else ""
@@ -106,14 +107,25 @@ def unlike_whole(coupled: Sequence[str], redrawn: Sequence[str]) -> str:
     if redrawn:
         s = "s" if len(redrawn) == 1 else ""
         reasons.append(f"{_listed(redrawn)} draw{s} random numbers that slices can't draw alike")
+    if calls:
+        reasons.append(f"the step calls Python functions ({_listed(calls)}) once for each slice")
     return ", and ".join(reasons)
 
 
-def slices_change(why: str) -> str:
-    """The warning when slices change the result."""
+def slices_change(why: str, *, surely: bool = True) -> str:
+    """The warning when slices change the result, or may."""
+    is_not = "is not" if surely else "may not be"
     return (
-        f"{why}, so in slices the training is not exactly the same: each slice is "
+        f"{why}, so in slices the training {is_not} exactly the same: each slice is "
         "taken for a batch there. exact=True (legroom run --exact) does not slice such a model"
+    )
+
+
+def summaries_of_slices() -> str:
+    """The note when slices write summaries."""
+    return (
+        "the step writes summaries (tf.summary): in slices they show the values of a batch's last "
+        "slice instead of the whole batch. The training itself stays the same"
     )
 
 

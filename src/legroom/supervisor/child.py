@@ -8,12 +8,9 @@ tracebacks are what they would be.
 from __future__ import annotations
 
 import atexit
-import builtins
 import contextlib
 import dataclasses
-import importlib.machinery
 import importlib.util
-import io
 import os
 import signal
 import sys
@@ -34,13 +31,9 @@ _CANNOT_FIT = 3
 def main() -> None:
     """Run the script named in ``sys.argv[2]``; ``sys.argv[1]`` are the options from the parent."""
     _, options, *script_argv = sys.argv
-    script = script_argv[0]
     _import_legroom()
     _guard(options)
-    sys.argv[:] = script_argv
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
-    _run(os.path.abspath(script))
+    _run(script_argv)
 
 
 def _import_legroom() -> None:
@@ -152,16 +145,13 @@ def _send_receipts(options: ChildOptions) -> None:
     signal.set_wakeup_fd(options.receipts, warn_on_full_buffer=False)
 
 
-def _run(path: str) -> None:
-    """Run a file as ``__main__``, and end as plain Python would."""
+def _run(script_argv: list[str]) -> None:
+    """Run the script, and end as plain Python would."""
     from legroom.core.errors import CannotFit
+    from legroom.core.main_script import run_as_main
 
-    module = _main_module(path)
-    sys.modules["__main__"] = module
     try:
-        with io.open_code(path) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        run_as_main(script_argv)
     except SystemExit:
         raise
     except CannotFit as error:
@@ -173,32 +163,19 @@ def _run(path: str) -> None:
         raise SystemExit(_CANNOT_FIT) from None
     except BaseException:
         # Python itself shows it and chooses the exit code, so that Ctrl-C stays a death by
-        # SIGINT; only the frames of this file are taken out on the way.
+        # SIGINT; only the frames above the script are taken out.
         sys.excepthook = _without_our_frames(sys.excepthook)
         raise
 
 
-def _main_module(path: str) -> types.ModuleType:
-    """A ``__main__`` as Python makes it for a script."""
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __builtins__=builtins,
-        __cached__=None,
-        __file__=path,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-        **({"__annotations__": {}} if sys.version_info < (3, 14) else {}),
-    )
-    return module
-
-
 def _without_our_frames(show: Callable[..., Any]) -> Callable[..., None]:
     """An excepthook that hides the frames above the script's own, which plain Python has not."""
+    from legroom.core.main_script import from_script_on
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None
     ) -> None:
-        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
-            traceback = traceback.tb_next
+        traceback = from_script_on(traceback)
         show(kind, error.with_traceback(traceback), traceback)
         if isinstance(error, Exception):  # Ctrl-C has nothing to explain, and must end as it does
             _explain(error)

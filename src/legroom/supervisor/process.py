@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import signal
@@ -12,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from legroom.core.events import TrainingFinished, TrainingStarted
+from legroom.core.lifeline import ends_with_this
 from legroom.report.journal import read_journal
 from legroom.supervisor.options import ChildOptions
 from legroom.supervisor.signals import Receipts, held_signals, wait_and_pass_on
 
 __all__ = ["run_child"]
-
-_PR_SET_PDEATHSIG = 1
 
 
 def run_child(
@@ -85,14 +83,10 @@ def _trains(journal: str | None, since: int) -> bool:
 
 def _prepare(held_before: frozenset[signal.Signals]) -> Callable[[], None]:
     """What the child does between fork and exec; this process has no other thread at that time."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+    end_with_parent = ends_with_this()
 
     def prepare() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before the kernel knew what to do then
-                os._exit(1)
+        end_with_parent()
         # A signal that comes before the exec would be noted by this copy of the parent, and
         # forgotten with it. With the default action it ends the child, as it would end a Python
         # that is just starting.

@@ -15,9 +15,10 @@ import numpy as np
 from legroom.backends.keras.rules import Draw, Refused
 from legroom.backends.keras.runs import Run
 
-__all__ = ["Near", "apart_where_unlike", "coupled_rules", "gradient_rules", "held_rules", "is_seed",
-           "output_rules", "owners", "redrawn_layers", "refuse_other_course", "sparse_rows",
-           "term_rules", "total_counts", "unlike_state"]  # fmt: skip
+__all__ = ["Near", "apart_where_unlike", "coupled_rules", "decides", "gradient_rules", "held_rules",
+           "is_seed", "output_rules", "own_noise", "owners", "redrawn_layers", "refuse_no_numbers",
+           "refuse_other_course", "sparse_rows", "term_rules", "total_counts",
+           "unlike_state"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,51 @@ def refuse_other_course(whole: Run, parts: Run, samples: int) -> None:
                 f"it draws noise of a fixed size {shape}, whatever the size of its batch "
                 f"(use the batch's own: tf.shape(x)[0] instead of {samples})"
             )
+
+
+def refuse_no_numbers(whole: Run, parts: Run, near: Near) -> None:
+    """Refuse a step whose losses or gradients are infinite or not a number: nothing equals those.
+
+    Args:
+        whole: A few samples at once.
+        parts: The same samples in slices.
+        near: Tells what is equal: gradients in half precision may overflow now and then.
+    """
+    for run, where in ((whole, "on the samples that were tried"), (parts, "on a part of them")):
+        if not _are_finite(run.terms):
+            what = "its loss is"
+        elif not near.halves and not _are_finite(run.gradients):
+            what = "its gradients are"
+        else:
+            continue
+        raise Refused(
+            f"{what} infinite or not a number (NaN) {where}, so slices can't be compared with the "
+            "whole batch"
+        )
+
+
+def own_noise(whole: Run, parts: Run, *, agree: bool, resumes: bool, known: bool) -> list[str]:
+    """The generators of Python and NumPy that draw other numbers in slices than for the batch.
+
+    Args:
+        whole: A few samples at once.
+        parts: The same samples in slices.
+        agree: Whether the slices gave the same gradients: each drew on where the one before ended.
+        resumes: Whether they do so in a training, too.
+        known: Whether it is known without a comparison how slices are put together.
+
+    Raises:
+        Refused: Where that is not known.
+    """
+    moved = [name for name in whole.moved if name in parts.moved]
+    if not moved or (agree and resumes):
+        return []
+    if not (agree or known):
+        raise Refused(
+            f"it draws random numbers of its own ({', '.join(moved)}), and its slices would draw "
+            "others"
+        )
+    return moved
 
 
 def term_rules(whole: Run, parts: Run, near: Near) -> tuple[list[str | None], list[str]]:
@@ -147,6 +193,20 @@ def coupled_rules(whole: Run, twice: Run, near: Near) -> list[str]:
             )
         rules.append(fitting[0])
     return rules
+
+
+def decides(whole: Run, parts: Run, near: Near) -> bool:
+    """Whether gradients depend on a choice that is made by a number of the batch as a whole.
+
+    A floor under a mean, say. Such a choice has no axis for the samples, and what it is made by is
+    another number in slices, which may fall on the other side one day.
+    """
+    for one, *others in zip(*whole.decisions, *parts.decisions, strict=False):
+        alike = all((one.op, one.shape) == (other.op, other.shape) for other in others)
+        for k, number in enumerate(one.by if alike else ()):
+            if not all(near(number, other.by[k]) for other in others):
+                return True
+    return False
 
 
 def sparse_rows(whole: Run, twice: Run) -> list[list[str | None]]:
@@ -274,6 +334,13 @@ def redrawn_layers(draws: Iterable[Draw], layers: Collection[str]) -> list[str]:
             named = [part for part in draw.scope.split("/") if part in layers]
             found.append(named[-1] if named else "the step")
     return list(dict.fromkeys(found))
+
+
+def _are_finite(values: Any) -> bool:
+    """Whether all numbers in nested lists of arrays are finite."""
+    if isinstance(values, list):
+        return all(map(_are_finite, values))
+    return values is None or bool(np.isfinite(np.asarray(values, np.float64)).all())
 
 
 def _result_rules(value: Any, parts: Sequence[Any], sizes: Sequence[int], near: Near) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from legroom.backends import patches
 
-__all__ = ["own_draws"]
+__all__ = ["OwnDraws", "own_draws"]
 
 
 def _bound(module: Any) -> list[str]:
@@ -33,15 +33,39 @@ def _bound(module: Any) -> list[str]:
 _METHODS = {module: _bound(module) for module in (random, np.random)}
 
 
+class OwnDraws:
+    """Copies of the generators of Python and NumPy.
+
+    Attributes:
+        python: That of `random`.
+        legacy: That of `numpy.random`.
+    """
+
+    def __init__(self) -> None:
+        self.python, self.legacy = random.Random(), np.random.RandomState()
+        self.python.setstate(random.getstate())
+        self.legacy.set_state(np.random.get_state())
+        self._before = self._states()
+
+    def _states(self) -> dict[str, str]:
+        """The generators' states, in a form that can be compared."""
+        legacy = [np.asarray(part).tolist() for part in self.legacy.get_state()]
+        return {"random": repr(self.python.getstate()), "numpy.random": repr(legacy)}
+
+    def moved(self) -> list[str]:
+        """The modules that were drawn from."""
+        now = self._states()
+        return [name for name, state in self._before.items() if now[name] != state]
+
+
 @contextlib.contextmanager
-def own_draws() -> Iterator[None]:
+def own_draws() -> Iterator[OwnDraws]:
     """Let `random` and `numpy.random` in this thread draw what they would, and move nothing.
 
     Names that were imported out of these modules (`from random import shuffle`) are not reached.
     """
-    python, legacy = random.Random(), np.random.RandomState()
-    python.setstate(random.getstate())
-    legacy.set_state(np.random.get_state())
+    own = OwnDraws()
+    python, legacy = own.python, own.legacy
     ways: dict[str, Any] = {"seed": legacy.seed, "sample": legacy.random_sample}
     ways["ranf"] = legacy.random_sample
     ways |= {name: getattr(legacy, name) for name in _METHODS[np.random]}
@@ -51,7 +75,7 @@ def own_draws() -> Iterator[None]:
         for name in _METHODS[random]:
             way = getattr(python, name)
             stack.enter_context(patches.replaced("random", name, _always(way)))
-        yield
+        yield own
 
 
 def _always(way: Callable[..., Any]) -> patches.Make:

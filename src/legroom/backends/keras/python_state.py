@@ -3,13 +3,16 @@
 TensorFlow runs a traced step without its Python. A step that is run eagerly may count its calls and
 go by the count, and slices would call it more often than the whole batch does. So what can be
 reached from its code is looked at before and after: plain values in attributes of its object, in
-the variables of the function around it, and in globals that it names.
+the variables of the function around it, in globals that it names, and in layers of the user's own.
+So are generators of random numbers, which are told apart: slices may draw on where the one before
+them ended.
 """
 
 from __future__ import annotations
 
 import collections
 import inspect
+import random
 import types
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
@@ -29,6 +32,8 @@ _OF_KERAS = frozenset(
     {*vars(keras.Sequential(name="legroom_names")), *dir(keras.Model), "_tracker", "stop_training"}
 )
 
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
+
 # A place whose value may be another one later: its name, how it is read, how it is put back.
 _Place = tuple[str, Callable[[], Any], Callable[[Any], None], Any]
 
@@ -38,14 +43,23 @@ class PythonState:
 
     Args:
         function: The function, or a method of an object.
+        *others: What it is called with.
+        layers: Look into all layers of models, too.
     """
 
-    def __init__(self, function: Any) -> None:
-        self._places = list(_places(function))
+    def __init__(self, function: Any, *others: Any, layers: bool = True) -> None:
+        seen: set[int] = set()
+        self._places = list(_places(function, seen))
+        if layers:
+            self._places += _of_layers([*_reached(function), *others], seen)
 
     def changed(self) -> list[str]:
-        """The names of what is another one now."""
-        return [name for name, *_ in self._changes()]
+        """The names of what is another one now, beside generators."""
+        return [name for name, _, before in self._changes() if not _is_state(before)]
+
+    def moved(self) -> list[str]:
+        """The names of the generators that were drawn from."""
+        return [name for name, _, before in self._changes() if _is_state(before)]
 
     def counted(self) -> list[str]:
         """The names of numbers that are others now."""
@@ -55,12 +69,12 @@ class PythonState:
         """Put back what has changed.
 
         Returns:
-            The names of what had.
+            The names of what had, beside generators.
         """
         changes = self._changes()
         for _, put_back, before in changes:
             put_back(before)
-        return [name for name, *_ in changes]
+        return [name for name, _, before in changes if not _is_state(before)]
 
     def _changes(self) -> list[tuple[str, Callable[[Any], None], Any]]:
         found = []
@@ -70,7 +84,7 @@ class PythonState:
             except (KeyError, AttributeError, ValueError):
                 now = None
             # A layer or a variable that a step makes when it first runs is there to stay.
-            if not _same(now, before) and not _has_objects(now):
+            if not _same(now, before) and (_is_state(before) or not _has_objects(now)):
                 found.append((name, put_back, before))
         return found
 
@@ -82,22 +96,34 @@ def unbuilt(function: Any, *others: Any) -> bool:
         function: The function, or a method of an object.
         *others: What it is called with.
     """
+    return any(not layer.built for layer in _all_layers([*_reached(function), *others]))
+
+
+def _reached(function: Any) -> list[Any]:
+    """What a function can reach at once: its object, that one's attributes, what it names."""
     code = inspect.unwrap(getattr(function, "__func__", function))
     owner = getattr(function, "__self__", None)
     things = [owner, *vars(owner).values()] if hasattr(owner, "__dict__") else []
     if isinstance(code, types.FunctionType):
-        things += inspect.getclosurevars(code).nonlocals.values()
-        things += inspect.getclosurevars(code).globals.values()
-    return any(
-        not layer.built
-        for thing in (*things, *others)
-        if isinstance(thing, keras.Layer)
-        for layer in (thing, *thing._flatten_layers())
-    )
+        named = inspect.getclosurevars(code)
+        things += [*named.nonlocals.values(), *named.globals.values()]
+    return things
 
 
-def _places(function: Any) -> Iterator[_Place]:
-    seen: set[int] = set()
+def _all_layers(things: list[Any]) -> Iterator[Any]:
+    """The layers among some things, with those inside of them; some may come twice."""
+    for thing in things:
+        if isinstance(thing, keras.Layer):
+            yield from thing._flatten_layers()
+
+
+def _of_layers(things: list[Any], seen: set[int]) -> Iterator[_Place]:
+    for layer in _all_layers(things):
+        if _is_users_own(layer):  # Keras's own ones keep what they remember in variables
+            yield from _of_object(layer.name, layer, 0, seen)
+
+
+def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
         yield from _of_object("self", owner, 0, seen)
@@ -134,11 +160,13 @@ def _of_object(name: str, thing: Any, depth: int, seen: set[int]) -> Iterator[_P
     attributes = getattr(thing, "__dict__", None)
     if id(thing) in seen or not isinstance(attributes, dict):
         return
-    seen.add(id(thing))
     of_keras = isinstance(thing, keras.Layer)
+    if of_keras and not isinstance(thing, keras.Model) and not thing.built:
+        return  # what it learns when it is built must stay
+    seen.add(id(thing))
     for attribute, value in list(attributes.items()):
-        if of_keras and attribute in _OF_KERAS:
-            continue
+        if of_keras and (attribute in _OF_KERAS or attribute.startswith("_self_")):
+            continue  # TensorFlow's tracking begins with "_self_"
 
         def read(thing: Any = thing, attribute: str = attribute) -> Any:
             return vars(thing)[attribute]
@@ -168,6 +196,10 @@ def _of_value(
 ) -> Iterator[_Place]:
     if isinstance(value, _PLAIN) or _is_plain_tuple(value):
         yield name, read, put_back, value
+    elif isinstance(value, _GENERATORS):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, lambda: _State.of(value), _State.put_back, _State.of(value)
     elif isinstance(value, (list, dict, set, collections.deque, np.ndarray)):
         if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
             return
@@ -180,6 +212,33 @@ def _of_value(
                     yield from _of_item(f"{name}[{key!r}]", value, key, depth + 1, seen)
     elif depth < _DEEPEST and _is_users_own(value):
         yield from _of_object(name, value, depth + 1, seen)
+
+
+class _State:
+    """What a generator draws next."""
+
+    def __init__(self, generator: Any, state: Any) -> None:
+        self.generator, self.state = generator, state
+
+    @classmethod
+    def of(cls, generator: Any) -> _State:
+        if isinstance(generator, random.Random):
+            return cls(generator, generator.getstate())
+        if isinstance(generator, np.random.Generator):
+            return cls(generator, generator.bit_generator.state)
+        return cls(generator, generator.get_state(legacy=False))
+
+    def put_back(self) -> None:
+        if isinstance(self.generator, random.Random):
+            self.generator.setstate(self.state)
+        elif isinstance(self.generator, np.random.Generator):
+            self.generator.bit_generator.state = self.state
+        else:
+            self.generator.set_state(self.state)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, _State)
 
 
 def _is_plain_tuple(value: Any) -> bool:
@@ -230,6 +289,8 @@ def _refill(container: Any, old: Any) -> None:
 
 def _same(now: Any, before: Any) -> bool:
     """Whether nothing has changed; entries that are not plain are compared by identity."""
+    if isinstance(before, _State):
+        return isinstance(now, _State) and _same(now.state, before.state)
     if isinstance(before, np.ndarray):
         return isinstance(now, np.ndarray) and np.array_equal(now, before, equal_nan=True)
     if isinstance(before, dict):

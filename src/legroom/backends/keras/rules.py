@@ -67,6 +67,9 @@ class Rules:
         draws: The random draws of the step, in order, for batches of any size.
         seeds: The variables that its seeds come from: each slice begins with those of the step.
         redrawn: Layers that draw other numbers in slices than for the whole batch.
+        calls: By which functions of TensorFlow the step calls Python: each slice does, and what
+            that changes can't be known.
+        summaries: Whether the step writes summaries: the last slice writes them.
         refusal: Why the step can't be sliced at all; None where it can.
         unverified: Why the comparison could not be made; None where it was.
     """
@@ -86,10 +89,12 @@ class Rules:
     draws: Sequence[Draw] = ()
     seeds: Sequence[Any] = ()
     redrawn: Sequence[str] = ()
+    calls: Sequence[str] = ()
+    summaries: bool = False
     refusal: str | None = None
     unverified: str | None = None
 
     @property
     def exact(self) -> bool:
         """Whether slices give what the whole batch gives."""
-        return not self.coupled and not self.redrawn
+        return not (self.coupled or self.redrawn or self.calls)

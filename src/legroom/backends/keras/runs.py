@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Drawn", "Run"]
+__all__ = ["Decision", "Drawn", "Run"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +22,21 @@ class Drawn:
     op: str
     shape: tuple[int, ...]
     scope: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One choice between two that gradients depended on.
+
+    Attributes:
+        op: What chose.
+        shape: Of its choices: one for each element.
+        by: The numbers that it chose by; none where they were many.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    by: Sequence[Any]
 
 
 @dataclasses.dataclass
@@ -45,7 +60,12 @@ class Run:
         goes_on: Whether weights are looked at after the last apply.
         late: By id, the variables that are written after the last apply.
         refusal: Why an apply can't be made of slices.
+        calls: By which functions of TensorFlow it called Python, or would have.
+        summaries: Whether it would have written summaries.
+        moved: The generators of Python and NumPy that it drew from.
         python: The names of what the step changed in Python.
+        decisions: By slice, the choices that its gradients depended on, in order.
+        counts_read: The counts of steps that it read before the optimizer moved them on.
     """
 
     sizes: Sequence[int]
@@ -64,4 +84,9 @@ class Run:
     goes_on: bool = False
     late: dict[int, Any] = dataclasses.field(default_factory=dict)
     refusal: str | None = None
+    calls: set[str] = dataclasses.field(default_factory=set)
+    summaries: bool = False
+    moved: list[str] = dataclasses.field(default_factory=list)
     python: list[str] = dataclasses.field(default_factory=list)
+    decisions: list[list[Decision]] = dataclasses.field(default_factory=list)
+    counts_read: list[Any] = dataclasses.field(default_factory=list)

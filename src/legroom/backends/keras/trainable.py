@@ -30,7 +30,7 @@ def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], A
 
     @functools.wraps(call)
     def traced(data: Any) -> Any:
-        now = PythonState(call)
+        now = PythonState(call, layers=False)
         if seen:
             flags, python = seen[0]
             python.restore()

@@ -1,6 +1,6 @@
 """The wordings, as data: one table a framework, and a fixture for each wording.
 
-Adding one means adding a :class:`Pattern` here and a file of its name under
+Adding one means adding a row here and a file of its name under
 ``tests/fixtures/oom/wordings``. Order matters only between patterns that match at the same place:
 the first one that is not weak tells the story.
 """

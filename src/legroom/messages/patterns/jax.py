@@ -2,99 +2,71 @@
 
 from __future__ import annotations
 
-import re
-
-from legroom.messages.patterns.pattern import Pattern
+from legroom.messages.patterns.pattern import wordings
 from legroom.messages.sizes import SIZED
 
 __all__ = ["PATTERNS"]
 
+_xla_resource_exhausted = wordings("xla-resource-exhausted", fallback="jax", where="device")
+_tpu_ran_out_of_hbm = wordings("tpu-ran-out-of-hbm", fallback="jax", where="device")
+
 PATTERNS = (
-    Pattern(
-        name="xla-out-of-memory",
-        key="while trying to allocate",
-        regex=re.compile(
+    _xla_resource_exhausted(
+        "xla-out-of-memory",
+        "while trying to allocate",
+        (
             rf"while trying to allocate(?: (?P<size>{SIZED}))?"
             r"(?: with allocator (?P<allocator>\w{1,80}))?(?: on device [0-9]{1,4})?"
         ),
-        finding="xla-resource-exhausted",
-        fallback="jax",
-        where="device",
     ),
-    Pattern(
-        name="xla-out-of-memory-allocating",
-        key="ut of memory allocating",
-        regex=re.compile(rf"ut of memory allocating(?: (?P<size>{SIZED}))?"),
-        finding="xla-resource-exhausted",
-        fallback="jax",
-        where="device",
+    _xla_resource_exhausted(
+        "xla-out-of-memory-allocating",
+        "ut of memory allocating",
+        rf"ut of memory allocating(?: (?P<size>{SIZED}))?",
     ),
-    Pattern(
-        # An ordinal, but of what? It is a GPU's or a TPU's.
-        name="xla-failed-to-allocate-request",
-        key="ailed to allocate request for",
-        regex=re.compile(
+    # An ordinal, but of what? It is a GPU's or a TPU's.
+    _xla_resource_exhausted(
+        "xla-failed-to-allocate-request",
+        "ailed to allocate request for",
+        (
             rf"ailed to allocate request for(?: (?P<size>{SIZED}))?"
             r"(?: ?\((?P<bytes>[0-9]{1,20}) ?B(?:ytes)?\))?(?: on device ordinal [0-9]{1,4})?"
         ),
-        finding="xla-resource-exhausted",
-        fallback="jax",
-        where="device",
     ),
-    Pattern(
-        name="xla-constant",
-        key="ailed to allocate ",
-        regex=re.compile(r"ailed to allocate (?P<bytes>[0-9]{1,20}) bytes for new constant"),
-        finding="xla-resource-exhausted",
-        fallback="jax",
-        where="device",
+    _xla_resource_exhausted(
+        "xla-constant",
+        "ailed to allocate ",
+        r"ailed to allocate (?P<bytes>[0-9]{1,20}) bytes for new constant",
     ),
-    Pattern(
-        name="tpu-memory-space",
-        key="an out of memory in memory space",
-        regex=re.compile(
+    _tpu_ran_out_of_hbm(
+        "tpu-memory-space",
+        "an out of memory in memory space",
+        (
             r"an out of memory in memory space (?P<memory_space>\w{1,20})\."
             rf"(?:\s{{1,80}}Used (?P<size>{SIZED}) of (?P<limit>{SIZED}) \w{{1,20}}\.)?"
         ),
-        finding="tpu-ran-out-of-hbm",
-        fallback="jax",
-        where="device",
     ),
-    Pattern(
-        name="tpu-not-possible",
-        key="Attempting to ",
-        regex=re.compile(
+    _tpu_ran_out_of_hbm(
+        "tpu-not-possible",
+        "Attempting to ",
+        (
             rf"Attempting to (?:allocate|reserve) (?P<size>{SIZED})"
             r"(?: at the (?:bottom|top) of memory)?\. That was not possible\."
             rf"(?: There are (?P<free>{SIZED}) free)?"
         ),
-        after=(
-            re.compile(rf"HBM capacity (?P<limit>{SIZED})"),
-            re.compile(rf"Currently allocated: {{1,12}}(?P<in_use>{SIZED})"),
-            re.compile(rf"Max free chunk {{1,30}}(?P<largest>{SIZED})"),
-        ),
-        finding="tpu-ran-out-of-hbm",
-        fallback="jax",
-        where="device",
+        after=[
+            rf"HBM capacity (?P<limit>{SIZED})",
+            rf"Currently allocated: {{1,12}}(?P<in_use>{SIZED})",
+            rf"Max free chunk {{1,30}}(?P<largest>{SIZED})",
+        ],
     ),
-    Pattern(
-        name="tpu-would-exceed",
-        key="would exceed memory (size=",
-        regex=re.compile(r"would exceed memory \(size=(?P<limit>[0-9]{1,20})\)"),
-        before=re.compile(r"Allocation \(size=(?P<bytes>[0-9]{1,20})\) $"),
-        after=(re.compile(r"^[^\n]{0,300}space=(?P<memory_space>\w{1,20})"),),
-        finding="tpu-ran-out-of-hbm",
-        fallback="jax",
-        where="device",
+    _tpu_ran_out_of_hbm(
+        "tpu-would-exceed",
+        "would exceed memory (size=",
+        r"would exceed memory \(size=(?P<limit>[0-9]{1,20})\)",
+        before=r"Allocation \(size=(?P<bytes>[0-9]{1,20})\) $",
+        after=[r"^[^\n]{0,300}space=(?P<memory_space>\w{1,20})"],
     ),
-    Pattern(
-        # A log that was cut: the report is there, the error is not.
-        name="xla-buffer-assignment",
-        key="BufferAssignment OOM Debugging",
-        regex=re.compile(r"BufferAssignment OOM Debugging"),
-        finding="xla-resource-exhausted",
-        fallback="jax",
-        where="device",
-        weak=True,
-    ),
+    # A log that was cut: the report is there, the error is not.
+    _xla_resource_exhausted("xla-buffer-assignment", "BufferAssignment OOM Debugging", weak=True),
 )

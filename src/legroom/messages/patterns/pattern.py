@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from legroom.messages.facts import Facts, clean
 from legroom.messages.ops import plain_op
@@ -18,7 +18,7 @@ from legroom.messages.sizes import (
     tensor_bytes,
 )
 
-__all__ = ["Kind", "Pattern", "Stage", "line_start", "not_in_code"]
+__all__ = ["Kind", "Pattern", "Stage", "line_start", "not_in_code", "wordings"]
 
 Kind = Literal["failure", "note", "death"]
 # Who tells: the driver, the allocator's log, the op's log, the exception. One failure is told by
@@ -187,3 +187,42 @@ class Pattern:
         # Pinned host memory is allocated for a device: the allocator knows where it lies.
         facts.where = place or where or facts.where
         facts.device = device or by_allocator or facts.device
+
+
+def wordings(finding: str, **common: Any) -> Callable[..., Pattern]:
+    """What makes the rows of a table, of wordings that mean the same.
+
+    Args:
+        finding: The page in ``docs/findings`` that tells more.
+        common: What else they have in common: attributes of a :class:`Pattern`.
+
+    Returns:
+        A function of a row: its name, its key, and the expression, where that is more than the
+        key. Expressions are given as text.
+    """
+
+    def compiled(expression: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
+        return None if expression is None else re.compile(expression)
+
+    def row(
+        name: str,
+        key: str,
+        regex: str | re.Pattern[str] | None = None,
+        *,
+        before: str | re.Pattern[str] | None = None,
+        only_after: str | re.Pattern[str] | None = None,
+        after: Sequence[str | re.Pattern[str]] = (),
+        **rest: Any,
+    ) -> Pattern:
+        return Pattern(
+            name=name,
+            key=key,
+            regex=re.compile(re.escape(key) if regex is None else regex),
+            finding=finding,
+            before=compiled(before),
+            only_after=compiled(only_after),
+            after=tuple(re.compile(expression) for expression in after),
+            **{**common, **rest},
+        )
+
+    return row

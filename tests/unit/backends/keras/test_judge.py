@@ -10,7 +10,7 @@ import pytest
 from legroom.backends.keras import judge
 from legroom.backends.keras.judge import Near
 from legroom.backends.keras.rules import Draw, Refused
-from legroom.backends.keras.runs import Drawn, Run
+from legroom.backends.keras.runs import Decision, Drawn, Run
 
 NEAR = Near()
 # A mean over four samples of which the first alone has 2, and the other three have 6.
@@ -334,3 +334,76 @@ def test_a_single_scope_is_asked_about_once(ways, asked):
 )  # fmt: skip
 def test_layers_that_draw_other_numbers(draws, layers):
     assert judge.redrawn_layers(draws, {"model", "block", "dropout"}) == layers
+
+
+def chosen(number, shape=(), op="GreaterEqual"):
+    return Decision(op, shape, [np.full(shape, number), np.float32(1)])
+
+
+@pytest.mark.parametrize(
+    ("at_once", "in_slices", "decides"),
+    [
+        ([], ([], []), False),
+        ([chosen(5.0)], ([chosen(2.0)], [chosen(6.0)]), True),  # a floor under a mean
+        ([chosen(5.0)], ([chosen(5.0)], [chosen(5.0)]), False),  # a weight's
+        ([chosen(5.0, (4,))], ([chosen(2.0, (1,))], [chosen(6.0, (3,))]), False),  # each sample's
+        ([chosen(5.0, (7,))], ([chosen(2.0, (7,))], [chosen(6.0, (7,))]), True),
+        ([chosen(5.0)], ([chosen(2.0, op="Sign")], [chosen(6.0)]), False),  # another course
+        ([chosen(5.0)], ([], []), False),
+        ([Decision("Sign", (), [])], ([Decision("Sign", (), [])],) * 2, False),  # many numbers
+        (
+            [chosen(1.0, (4,)), chosen(5.0)],
+            ([chosen(1.0, (1,)), chosen(2.0)], [chosen(1.0, (3,)), chosen(6.0)]),
+            True,
+        ),
+    ],
+)
+def test_choices_by_a_number_of_the_whole_batch(at_once, in_slices, decides):
+    one, other = whole(decisions=at_once), parts(decisions=in_slices)
+    assert judge.decides(one, other, NEAR) is decides
+
+
+NAN, INF = np.float32("nan"), np.float32("inf")
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "refusal"),
+    [
+        ({"terms": [1.0]}, {"terms": [[1.0], [1.0]]}, None),
+        ({"terms": [NAN]}, {"terms": [[1.0], [NAN]]}, "its loss is .* on the samples"),
+        ({"terms": [1.0]}, {"terms": [[NAN], [1.0]]}, "its loss is .* on a part"),
+        ({"terms": [INF]}, {"terms": [[INF], [1.0]]}, "its loss is infinite"),
+        ({"gradients": [[None, NAN]]}, {}, "its gradients are"),
+        ({"gradients": [[None, np.ones(2)]]}, {}, None),
+    ],
+)
+def test_losses_that_are_no_numbers(one, others, refusal):
+    if refusal is None:
+        judge.refuse_no_numbers(whole(**one), parts(**others), NEAR)
+        return
+    with pytest.raises(Refused, match=refusal):
+        judge.refuse_no_numbers(whole(**one), parts(**others), NEAR)
+
+
+def test_gradients_may_overflow_in_half_precision():
+    judge.refuse_no_numbers(whole(gradients=[[INF]]), parts(), Near(halves=True))
+
+
+@pytest.mark.parametrize(
+    ("agree", "resumes", "known", "found"),
+    [
+        (True, True, False, []),
+        (True, False, False, ["random"]),
+        (False, True, True, ["random"]),
+        (False, True, False, None),
+    ],
+)
+def test_own_noise(agree, resumes, known, found):
+    # What is drawn from once only was made then.
+    runs = Run([4], moved=["random", "numpy.random"]), Run([1, 3], moved=["random"])
+    how = {"agree": agree, "resumes": resumes, "known": known}
+    if found is not None:
+        assert judge.own_noise(*runs, **how) == found
+        return
+    with pytest.raises(Refused, match=r"random numbers of its own \(random\)"):
+        judge.own_noise(*runs, **how)

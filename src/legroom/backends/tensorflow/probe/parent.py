@@ -7,7 +7,6 @@ nothing that the child does can touch what this process has.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -23,13 +22,13 @@ import numpy as np
 
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph
 from legroom.core.errors import LegroomError
+from legroom.core.lifeline import ends_with_this
 
 __all__ = ["SIZES", "ProbeChild", "ProbeFailed"]
 
 # Prime, because a power of two may be some layer's width and would be taken for the batch.
 SIZES = (3, 2)
 _TIMEOUT = 900.0
-_PR_SET_PDEATHSIG = 1
 
 
 class ProbeFailed(LegroomError):
@@ -70,7 +69,7 @@ class ProbeChild:
             stderr=(Path(self._folder.name) / "stderr").open("wb"),
             env=environment,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=ends_with_this(),
         )
         return self
 
@@ -173,8 +172,3 @@ def _write_job(step: StepGraph, folder: Path, sizes: Sequence[int], task: str) -
         ],
     }
     (folder / "job.json").write_text(json.dumps(job))
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -18,6 +18,7 @@ from keras import tree
 from legroom.backends.tensorflow.commit.collect import Applied, collecting, inner_variable
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.observe import to_array
+from legroom.backends.tensorflow.step.side_effects import on_trial
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
@@ -41,7 +42,8 @@ def run_tail(call: Callable[[Any], Any], data: Any, applies: int, late: Collecti
         nonlocal applied
         applied += 1
 
-    with collecting(catch), writing_only(lambda v: applied == applies and id(v) in late):
+    late_only = writing_only(lambda v: applied == applies and id(v) in late)
+    with on_trial(), collecting(catch), late_only:
         call(data)
 
 
@@ -123,7 +125,7 @@ def _written(
     with logging_writes() as log:
 
         def logged(inputs: Any) -> Any:
-            with logging_writes(log):
+            with logging_writes(log), on_trial():
                 return body(inputs)
 
         try:

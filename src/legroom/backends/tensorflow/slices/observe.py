@@ -16,10 +16,12 @@ from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
 from legroom.backends.keras.runs import Run
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
+from legroom.backends.tensorflow.slices.latent import awake, noting
 from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.step.outside import nothing_outside
+from legroom.backends.tensorflow.step.side_effects import SideEffects, on_trial
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
@@ -36,6 +38,8 @@ def observe(
     factor: float = 1.0,
     metrics: Sequence[Any] = (),
     by_sample: Collection[str] = (),
+    later: Sequence[tuple[Any, Any]] = (),
+    notes: bool = False,
 ) -> Run:
     """Run the step eagerly on some slices, one after another, and undo all it did.
 
@@ -48,10 +52,13 @@ def observe(
         factor: Make all gradients that the step takes larger by this.
         metrics: Metrics whose results are to be known again among the step's outputs.
         by_sample: The scopes of draws that are made another for each sample.
+        later: Variables that are to hold another number meanwhile, each with the number.
+        notes: Note its decisions, and whether counts of steps are read, which takes time.
     """
     run = Run(sizes)
-    python = PythonState(traits.origin)
-    with own_draws(), nothing_outside(), logging_writes() as log:
+    effects = SideEffects()
+    python = PythonState(traits.origin, *traits.objects)
+    with own_draws() as draws, nothing_outside(), awake(later), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
                 gradients: list[list[Any]] = []
@@ -69,6 +76,9 @@ def observe(
                     rows: list[list[int | None]] = rows,
                     since: Since = since,
                 ) -> None:
+                    count = inner_variable(call.optimizer._iterations)
+                    if latent is not None and not into and latent.has_read(count):
+                        run.counts_read.append(count)
                     since.begin(call)
                     run.refusal = run.refusal or call.refusal
                     run.late.clear()
@@ -93,6 +103,7 @@ def observe(
                 ) -> Any:
                     with (
                         logging_writes(log),
+                        on_trial(effects),
                         writing_only(may),
                         scaling(scale, unscaled=True),
                         collecting(catch),
@@ -104,6 +115,7 @@ def observe(
                     holding(rules.metrics, rules.unweighted) as held,
                     noting_results(metrics) as results,
                     _larger_gradients(factor),
+                    noting() if notes else contextlib.nullcontext() as latent,
                 ):
                     try:
                         outputs = traits.run(body, piece)
@@ -119,12 +131,15 @@ def observe(
                 run.names = scale.names
                 run.counts.append({term: to_array(c) for term, c in scale.counts.items()})
                 run.draws.append(seen.draws)
+                run.decisions.append(latent.decisions if latent is not None else [])
                 run.batch_norms = seen.batch_norms
             for variable, before in log.written:
                 run.written[id(variable)] = (variable, to_array(before), to_array(variable))
         finally:
             log.restore()
+            run.moved = [*draws.moved(), *python.moved()]
             run.python = python.restore()
+    run.calls, run.summaries = effects.calls, effects.summaries
     return run
 
 
@@ -142,11 +157,11 @@ def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
     Returns:
         The names of what it changed in Python.
     """
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     with nothing_outside(), logging_writes() as log:
 
         def body(inputs: Any) -> Any:
-            with logging_writes(log), collecting(lambda call: None):
+            with logging_writes(log), on_trial(), collecting(lambda call: None):
                 return traits.call(inputs)
 
         try:

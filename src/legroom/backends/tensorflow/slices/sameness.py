@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -31,6 +31,7 @@ from legroom.backends.tensorflow.commit.collect import OVERWRITTEN
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.slices.after_apply import tail_refusal
 from legroom.backends.tensorflow.slices.draws import read_draws
+from legroom.backends.tensorflow.slices.latent import asleep
 from legroom.backends.tensorflow.slices.observe import bear, observe
 from legroom.backends.tensorflow.step import batch
 from legroom.backends.tensorflow.step.traits import Traits
@@ -50,6 +51,7 @@ def find_rules(
     data: Any,
     model: Any = None,
     too_much: Callable[[int], bool] = lambda samples: False,
+    variables: Sequence[Any] = (),
 ) -> Rules:
     """Compare a few samples of a batch, whole and in slices.
 
@@ -58,6 +60,7 @@ def find_rules(
         data: A batch, of which the first samples are used. Nothing is written.
         model: The Keras model, where there is one: its layers are named in what is found.
         too_much: Whether so many samples are known not to fit.
+        variables: What it may read, as far as that is known.
     """
     samples = batch.batch_size(data)
     if samples is None:
@@ -77,7 +80,7 @@ def find_rules(
             continue
         try:
             tiny = batch.pick(data, _unlike(data, samples, few), samples)
-            return _compare(_Comparison(traits, model, tiny, few, samples))
+            return _compare(_Comparison(traits, model, tiny, few, samples, variables))
         except Refused as refusal:
             return Rules(refusal=str(refusal))
         except UnlikeBefore as error:
@@ -105,6 +108,7 @@ class _Comparison:
         tiny: The few samples.
         few: How many they are.
         samples: How many there are in the batch that they were taken from.
+        variables: What the step may read, as far as that is known.
         rules: What was found.
         near: Tells what is equal.
         whole: The run of the few samples at once that all is compared with.
@@ -117,6 +121,7 @@ class _Comparison:
     tiny: Any
     few: int
     samples: int
+    variables: Sequence[Any] = ()
     rules: Rules = dataclasses.field(default_factory=Rules)
     near: judge.Near = dataclasses.field(default_factory=judge.Near)
     whole: Run = dataclasses.field(default_factory=lambda: Run([]))
@@ -152,7 +157,9 @@ def _compare(comparison: _Comparison) -> Rules:
         _look_at_terms,
         _look_at_gradients,
         _look_at_rows_of_noise,
+        _look_at_own_noise,
         _look_at_coupling,
+        _look_at_what_sleeps,
         _look_at_sparse_rows,
         _look_at_state,
         _look_at_held_updates,
@@ -164,14 +171,15 @@ def _compare(comparison: _Comparison) -> Rules:
 
 def _look_at_whole(seen: _Comparison) -> _Comparison:
     """The samples at once: how many optimizers are applied, and whether anything forbids slices."""
-    whole = seen.run_whole()
+    whole = seen.run_whole(notes=True)
     if whole.refusal is not None:
         raise Refused(whole.refusal)
     if seen.traits.eager and whole.python and (changed := _changes_again(seen.traits, seen.tiny)):
         raise Refused(f"it changes {', '.join(changed)}, which each slice would change again")
     near = judge.Near.of(whole, keras.config.dtype_policy().compute_dtype)
     seen = dataclasses.replace(seen, whole=whole, near=near)
-    return seen.found(applies=len(whole.gradients[0]))
+    calls = sorted(whole.calls)
+    return seen.found(applies=len(whole.gradients[0]), calls=calls, summaries=whole.summaries)
 
 
 def _look_at_tail(seen: _Comparison) -> _Comparison:
@@ -192,8 +200,9 @@ def _look_at_tail(seen: _Comparison) -> _Comparison:
 
 def _look_at_parts(seen: _Comparison) -> _Comparison:
     """The samples in slices: whether the step takes the same course."""
-    parts = seen.run_parts()
+    parts = seen.run_parts(notes=True)
     judge.refuse_other_course(seen.whole, parts, seen.samples)
+    judge.refuse_no_numbers(seen.whole, parts, seen.near)
     return dataclasses.replace(seen, parts=parts)
 
 
@@ -205,7 +214,8 @@ def _look_at_draws(seen: _Comparison) -> _Comparison:
     seen = seen.found(draws=draws, seeds=seeds)
     if any(draw.way == "apart" for draw in draws):
         # Their noise was not comparable as long as that was not known.
-        seen = dataclasses.replace(seen, whole=seen.run_whole(), parts=seen.run_parts())
+        whole, parts = seen.run_whole(notes=True), seen.run_parts(notes=True)
+        seen = dataclasses.replace(seen, whole=whole, parts=parts)
     return seen
 
 
@@ -217,7 +227,8 @@ def _look_at_terms(seen: _Comparison) -> _Comparison:
     seen = seen.found(terms=terms, counts=bool(totals), coupled=coupled)
     if totals or any(terms):
         # The gradients of these slices were not corrected for it.
-        seen = dataclasses.replace(seen, parts=seen.run_parts())
+        parts = dataclasses.replace(seen.run_parts(), decisions=seen.parts.decisions)
+        seen = dataclasses.replace(seen, parts=parts)
     return seen
 
 
@@ -239,18 +250,60 @@ def _look_at_rows_of_noise(seen: _Comparison) -> _Comparison:
     return seen.found(draws=draws, redrawn=judge.redrawn_layers(draws, layers))
 
 
+def _look_at_own_noise(seen: _Comparison) -> _Comparison:
+    """What it draws from generators of Python and NumPy."""
+    rules = seen.rules
+    # A graph keeps what it drew when it was traced. And a second pass over slices draws again.
+    resumes = seen.traits.eager and rules.applies < 2 and not rules.counts and not rules.late
+    agree = not rules.coupled and None not in rules.gradients
+    known = seen.traits.is_keras_own
+    moved = judge.own_noise(seen.whole, seen.parts, agree=agree, resumes=resumes, known=known)
+    if not moved:
+        return seen
+    # What does not agree has its reason.
+    return seen.found(redrawn=[*rules.redrawn, *moved], coupled=[])
+
+
 def _look_at_coupling(seen: _Comparison) -> _Comparison:
     """What mixes the samples of a batch: BatchNorm, losses, a limit to gradients."""
     coupled = list(seen.rules.coupled)
     if None not in seen.rules.gradients:
         coupled += ["the step's clipping of gradients"] if _clips(seen) else []
-    elif not coupled:
+        if not coupled and judge.decides(seen.whole, seen.parts, seen.near):
+            coupled = ["the loss of the step"]
+    elif not coupled and not set(seen.whole.moved) & set(seen.rules.redrawn):
         coupled = ["the loss of the step"]
         if not (seen.traits.is_keras_own or seen.whole.batch_norms or seen.whole.draws[0]):
             seen = seen.found(
                 gradients=judge.coupled_rules(seen.whole, _run_twice(seen), seen.near)
             )
     return seen.found(coupled=[*seen.whole.batch_norms, *coupled])
+
+
+def _look_at_what_sleeps(seen: _Comparison) -> _Comparison:
+    """What has no weight yet, as a term of the loss before its warm-up: it agrees with anything."""
+    later = asleep(seen.variables, seen.whole)
+    tiny = tree.map_structure(_woken, seen.tiny)
+    given = any(a is not b for a, b in zip(*map(tree.flatten, (tiny, seen.tiny)), strict=True))
+    if not (later or given) or None in seen.rules.gradients:
+        return seen
+    woken = dataclasses.replace(seen, tiny=tiny)
+    whole, parts = woken.run_whole(later=later), woken.run_parts(later=later)
+    judge.refuse_other_course(whole, parts, seen.samples)
+    terms, coupled = judge.term_rules(whole, parts, seen.near)
+    if terms != seen.rules.terms:
+        seen, woken = seen.found(terms=terms), woken.found(terms=terms)
+        parts = woken.run_parts(later=later)
+    if not coupled and None in judge.gradient_rules(whole, parts, seen.near):
+        coupled = ["the loss of the step"]
+    return seen.found(coupled=list(dict.fromkeys([*seen.rules.coupled, *coupled])))
+
+
+def _woken(leaf: Any) -> Any:
+    """One, for a single number that is zero and may be the weight of something."""
+    if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating and leaf.shape.rank == 0 and not leaf:
+        return tf.ones_like(leaf)
+    return leaf
 
 
 def _clips(seen: _Comparison) -> bool:
@@ -313,7 +366,7 @@ def _look_at_outputs(seen: _Comparison) -> _Comparison:
 
 def _changes_again(traits: Traits, tiny: Any) -> list[str]:
     """What a step changes in Python each time, and not the first time only."""
-    python = PythonState(traits.origin)
+    python = PythonState(traits.origin, *traits.objects)
     try:
         with own_draws():
             bear(traits, tiny, restores=False)

@@ -29,6 +29,7 @@ from legroom.backends.tensorflow.step.effects import (
     Snapshot,
     written_handles,
 )
+from legroom.backends.tensorflow.step.side_effects import on_trial, summaries_once
 from legroom.backends.tensorflow.step.traits import Traits, own_function
 from legroom.backends.tensorflow.step.write_log import (
     current_log,
@@ -51,11 +52,13 @@ class _Place(NamedTuple):
         share: Its part of the samples.
         start: How many samples came before it.
         seeds: What the step's generators of seeds held when the step began.
+        last: Whether it is the last one.
     """
 
     share: Any
     start: Any
     seeds: list[Any]
+    last: Any
 
 
 class SlicedStep:
@@ -188,6 +191,7 @@ class SlicedStep:
             tf.constant(size / sum(sizes), tf.float32),
             tf.constant(sum(sizes[:i]), tf.int64),
             self._seeds,
+            tf.constant(i == len(sizes) - 1),
         )
         if self._traits.eager:
             log = current_log()
@@ -233,7 +237,7 @@ class SlicedStep:
                 function = self._function(number, self._xla(sizes))
                 totals = {term: tf.constant(1.0) for term in self._totals([part])}
                 seeds = [tf.identity(seed) for seed in self._rules.seeds]
-                place = _Place(tf.constant(1.0), tf.constant(0, tf.int64), seeds)
+                place = _Place(tf.constant(1.0), tf.constant(0, tf.int64), seeds, tf.constant(True))
                 graph = function.get_concrete_function(part, place, totals).graph
                 self._note_writes(graph)
                 self._functions[key] = function
@@ -295,6 +299,7 @@ class SlicedStep:
         size = batch.batch_size(data)
         assert size is not None
         with (
+            summaries_once(place.last) if last else on_trial(),
             holding(rules.metrics, rules.unweighted) as held,
             scaling(scale),
             collecting(catch),
@@ -339,7 +344,7 @@ class SlicedStep:
         def body(data: Any) -> dict[int, Any]:
             scale = Scale()
             cut = contextlib.suppress(StepCut)
-            with cut, StatelessScope(), scaling(scale), collecting(catch):
+            with cut, on_trial(), StatelessScope(), scaling(scale), collecting(catch):
                 self._traits.call(data)
             return scale.counts
 

@@ -54,7 +54,7 @@ class EagerStep:
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises anything at all, nothing has happened."""
-        python = PythonState(self._traits.origin)
+        python = PythonState(self._traits.origin, *self._traits.objects)
         try:
             if self._may_wait is None:
                 return self._looked_at(data)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from legroom.backends import patches
 from legroom.core.errors import UnlikeBefore
 
-__all__ = ["nothing_outside", "reaches_outside"]
+__all__ = ["nothing_outside", "op_types", "reaches_outside"]
 
 _TABLE = "it changes a lookup table, which each slice would change again"
 _DATA = "it takes batches from a data set of its own, which each slice would take again"
@@ -40,15 +40,19 @@ _FUNCTIONS = {
 }
 
 
-def reaches_outside(graphs: Iterable[Any]) -> str | None:
-    """Why a traced step can't be run on trial, if it can't."""
+def op_types(graphs: Iterable[Any]) -> set[str]:
+    """The types of a traced step's ops, those of the functions that it calls too."""
+    found: set[str] = set()
     for graph in graphs:
         definition = graph.as_graph_def()
-        nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-        for node in nodes:
-            if node.op in _OPS:
-                return _OPS[node.op]
-    return None
+        found.update(node.op for node in definition.node)
+        found.update(node.op for f in definition.library.function for node in f.node_def)
+    return found
+
+
+def reaches_outside(ops: Collection[str]) -> str | None:
+    """Why a step with ops of these types can't be run on trial, if it can't."""
+    return next((reason for op, reason in _OPS.items() if op in ops), None)
 
 
 @contextlib.contextmanager

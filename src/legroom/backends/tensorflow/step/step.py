@@ -16,6 +16,7 @@ from legroom.backends import patches
 from legroom.backends.base import Device
 from legroom.backends.keras.rules import Rules
 from legroom.backends.steps import Needs
+from legroom.backends.tensorflow.commit.collect import inner_variable
 from legroom.backends.tensorflow.device import oom, pool
 from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs, usable_share
 from legroom.backends.tensorflow.forecast.ordering import orderer
@@ -29,7 +30,8 @@ from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
 from legroom.backends.tensorflow.slices.sameness import find_rules
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import batch
-from legroom.backends.tensorflow.step.outside import reaches_outside
+from legroom.backends.tensorflow.step.outside import op_types, reaches_outside
+from legroom.backends.tensorflow.step.side_effects import side_effects
 from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.whole import WholeStep
@@ -148,15 +150,26 @@ class Step:
             self._rules = Rules(refusal=lacking)
         if self._rules is None:
             graphs = self._whole.prepare(data)  # what it creates must exist before it is compared
-            refusal = reaches_outside(graphs)
+            ops = op_types(graphs)
+            refusal = reaches_outside(ops)
             if self._whole.branches:
                 refusal = "it applies its optimizer in a loop or a branch of its graph"
             if refusal is not None:
                 self._rules = Rules(refusal=refusal)
                 return self._rules
             too_much = functools.partial(self._too_much, data)
-            self._rules = find_rules(self._traits, batch.as_tensors(data), self._model, too_much)
+            variables = [variable for graph in graphs for variable in graph.variables]
+            if not graphs and self._model is not None:
+                variables = [inner_variable(variable) for variable in self._model.variables]
+            tensors = batch.as_tensors(data)
+            self._rules = find_rules(self._traits, tensors, self._model, too_much, variables)
             self._slices = None  # a graph that nobody asks for again
+            effects = side_effects(ops)
+            self._rules = dataclasses.replace(
+                self._rules,
+                calls=sorted({*self._rules.calls, *effects.calls}),
+                summaries=self._rules.summaries or effects.summaries,
+            )
             if self._returns is not None and self._rules.refusal is None:
                 outputs = _as_said(self._returns, len(self._rules.outputs))
                 self._rules = dataclasses.replace(self._rules, outputs=outputs)
