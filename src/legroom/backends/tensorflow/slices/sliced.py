@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import StatelessScope, tree
 
+from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
 from legroom.backends.tensorflow.commit.collect import Applied, StepCut, collecting
+from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.device.survivable import survivable
 from legroom.backends.tensorflow.slices.after_apply import run_tail, without_tail
 from legroom.backends.tensorflow.slices.draws import cutting
@@ -97,11 +99,20 @@ class SlicedStep:
         if before != self._cuts[samples]:
             self._keep_only_used()
         if self._traits.eager:
-            with logging_writes() as log:
-                return self._undone_by(log, parts, sizes)
+            return self._run_eagerly(parts, sizes)
         self._trace(parts, sizes)
         metrics = [v._value.handle for m in self._rules.metrics for v in m.variables]
         return self._undone_by(Snapshot([*self._handles.values(), *metrics]), parts, sizes)
+
+    def _run_eagerly(self, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+        python = PythonState(self._traits.origin, *self._traits.objects)
+        try:
+            with logging_writes() as log:
+                return self._undone_by(log, parts, sizes)
+        except Exception as error:
+            if oom.is_oom(error):
+                python.restore()  # generators draw the same noise when it is tried again
+            raise
 
     @property
     def largest(self) -> int:
