@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,23 @@ def test_a_leaking_script(place: Place) -> None:
     assert kept["bytes"] == pytest.approx(1_440_000, rel=0.1)
     assert "legroom.release()" in leak["fix"]
     assert "arguments: ['--epochs', '3']" in done.stderr, "its own output, out of the way"
+
+
+def test_ctrl_c_keeps_what_was_found(place: Place) -> None:
+    body = LEAKING.format(comment="", code=0)
+    place.write(
+        body.replace("sys.exit(0)", "print('done', flush=True); import time; time.sleep(90)")
+    )
+    running = place.start("check", "script.py", TF_CPP_MIN_LOG_LEVEL="3")
+    for line in running.stdout:
+        if line == "done\n":
+            break
+    os.killpg(running.pid, signal.SIGINT)
+    output, errors = running.communicate(timeout=60)
+    assert "LR101" in output, errors[-2000:]
+    assert "KeyboardInterrupt" in errors
+    assert "ended with exit code 130" in errors
+    assert running.returncode == 1
 
 
 def test_what_is_said_what_is_not_and_exit_codes(place: Place) -> None:

@@ -322,3 +322,12 @@ def test_python_m_legroom_from_a_source_folder(place: Place) -> None:
     place.write("import legroom; print(legroom.__file__)")
     done = place.plain("-m", "legroom", "run", "script.py")
     assert done.stdout == f"{place.folder / 'legroom' / '__init__.py'}\n"
+
+
+def test_a_report_never_overwrites_a_script(place: Place) -> None:
+    script = place.write("print('trained')", "train.py")
+    place.write("print('other')", "other.py")
+    done = place.legroom("run", "--json", "train.py", "other.py")
+    assert done.returncode == 2
+    assert "--json report.json train.py" in " ".join(done.stderr.replace("│", " ").split())
+    assert script.read_text() == "print('trained')"

@@ -182,6 +182,23 @@ def test_watching_for_machines(place: Place) -> None:
     assert host[-1] < max(host) - 60_000_000  # it was freed, and that is to be seen
 
 
+def test_a_watched_command_ends_with_its_watcher(place: Place) -> None:
+    place.write("""
+        import os, signal, sys, time
+        def leave(number, frame):
+            print("told", flush=True)
+            sys.exit(7)
+        signal.signal(signal.SIGTERM, leave)
+        print("ready", flush=True)
+        time.sleep(60)
+    """)
+    watcher = place.start("watch", "--", sys.executable, "script.py")
+    assert watcher.stdout.readline() == "ready\n"
+    watcher.terminate()
+    output, _ = watcher.communicate(timeout=30)
+    assert (watcher.returncode, output) == (7, "told\n")
+
+
 def test_watching_what_is_not_there(place: Place) -> None:
     gone = place.legroom("watch", "--", "no-such-command")
     assert gone.returncode == 127

@@ -86,6 +86,7 @@ def _run(
 ) -> tuple[list[Finding], int]:
     """Run the script in a process of its own; returns what was found, and its exit code."""
     import json
+    import signal
     import subprocess
     import sys
     import tempfile
@@ -96,13 +97,18 @@ def _run(
     child = Path(__file__).parents[1] / "doctor" / "check_child.py"
     with tempfile.TemporaryDirectory(prefix="legroom-") as folder:
         answer = Path(folder) / "findings.json"
-        done = subprocess.run(
+        running = subprocess.Popen(
             [sys.executable, str(child), str(answer), str(script), *args],
             stdout=sys.stderr.fileno() if quiet_stdout else None,
-            check=False,
         )
+        # Ctrl-C ends the script, which then says what was found until there.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = running.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
         try:
             found = [Finding.from_dict(entry) for entry in json.loads(answer.read_text())]
         except (OSError, ValueError):  # it died before it could write them
             found = []
-    return ranked(wanted(found, ignore)), done.returncode
+    return ranked(wanted(found, ignore)), code

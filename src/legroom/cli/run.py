@@ -12,7 +12,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from legroom.backends.base import current
-from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
+from legroom.cli.script import (
+    OPTIONS_END_AT_SCRIPT,
+    Script,
+    ScriptArguments,
+    check_script,
+    not_a_script,
+)
 from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.errors import BadBudget
 from legroom.core.units import MEMORY_VARIABLE
@@ -94,7 +100,10 @@ def run(
     json: Annotated[
         Path | None,
         typer.Option(
-            help="Write the run's report to this file, as JSON.", metavar="PATH", show_default=False
+            help="Write the run's report to this file, as JSON.",
+            metavar="PATH",
+            show_default=False,
+            callback=not_a_script,
         ),
     ] = None,
     report: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["OPTIONS_END_AT_SCRIPT", "Script", "ScriptArguments", "check_script"]
+__all__ = ["OPTIONS_END_AT_SCRIPT", "Script", "ScriptArguments", "check_script", "not_a_script"]
 
 # What follows the script, or `--`, is its own, whatever it looks like.
 OPTIONS_END_AT_SCRIPT = {
@@ -32,6 +32,16 @@ _GUARD_A_NOTEBOOK = (
     "Put `%load_ext legroom` in its first cell instead: every model of the notebook is guarded "
     "from there on."
 )
+
+
+def not_a_script(path: Path | None) -> Path | None:
+    """Refuse to write to what is a script by its name: its path was meant for something else."""
+    if path is not None and path.suffix in (".py", ".ipynb"):
+        raise typer.BadParameter(
+            f"{path} is a script, and would be overwritten. Name a file for the report before it: "
+            f"--json report.json {path}"
+        )
+    return path
 
 
 def check_script(script: Path, *, in_notebook: str = _GUARD_A_NOTEBOOK) -> None:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from legroom.cli.screen import Screen, can_draw
 from legroom.core.units import format_bytes, format_seconds
@@ -68,20 +70,38 @@ def watch_command(command: Sequence[str], every: float, show: _Show | None) -> i
         except OSError as error:
             say(f"{command[0]} can't be started: {error.strerror or error}", colour="31")
             return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-        # Ctrl-C is the command's to answer; it ends, and so does this.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with _passing_signals_on(child):
             tree = TreeWatch(child.pid)
             while child.poll() is None:
                 if (reading := tree.read()) is not None:
                     watching(reading)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(every)
-        finally:
-            signal.signal(signal.SIGINT, before)
     watching.close()
     code = child.returncode
     return code if code >= 0 else die_by(-code)
+
+
+@contextlib.contextmanager
+def _passing_signals_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have the command answer the signals that would end this process; it ends, and so does this.
+
+    A terminal sends Ctrl-C to the command as well; other signals come to this process alone.
+    """
+
+    def pass_on(number: int, frame: types.FrameType | None) -> None:
+        del frame
+        child.send_signal(number)
+
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = pass_on
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Watching:

@@ -17,16 +17,18 @@ def list_images(folder: str) -> tuple[list[str], Any, list[str]]:
 
     Returns:
         Their paths, the number of each one's class, and the names of the classes: those of the
-        folders in this one, sorted. No class, where the images lie in the folder itself.
+        folders in this one, sorted, without hidden ones. No class, where the images lie in the
+        folder itself.
 
     Raises:
         ValueError: If there are none.
     """
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    names = sorted(entry.name for entry in entries if entry.is_dir())
     paths: list[str] = []
     labels: list[int] = []
     for number, name in enumerate(names):
-        for inside, _, files in sorted(os.walk(os.path.join(folder, name), followlinks=True)):
+        for inside, files in _walk(os.path.join(folder, name)):
             found = [os.path.join(inside, file) for file in sorted(files) if is_image(file)]
             paths += found
             labels += [number] * len(found)
@@ -39,6 +41,15 @@ def list_images(folder: str) -> tuple[list[str], Any, list[str]]:
             "the folder or in one folder for each class."
         )
     return paths, None, []
+
+
+def _walk(folder: str) -> list[tuple[str, list[str]]]:
+    """The folders below one, hidden ones left out, each with its files."""
+    found = []
+    for inside, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found.append((inside, files))
+    return sorted(found)
 
 
 def is_image(name: str) -> bool:

@@ -23,7 +23,7 @@ def check(
             holds of main memory. A compiled model: which layers hold the memory of a step, and
             what each change would save (a minute: each is tried in a process of its own). A
             function is called once, without arguments, and its loops are watched.
-        batch_size: As for `fit`, where the data is not batched yet; for a model, 32 without it.
+        batch_size: As for `fit`: for arrays, and for a model, where it is 32 without it.
         data: For a model, one batch, where the model alone does not tell what `fit` is given.
         ignore: Ids of findings that are not wanted.
 
@@ -32,6 +32,7 @@ def check(
 
     Raises:
         TypeError: If it is none of these.
+        ValueError: If a batch size is given for data that comes in batches.
     """
     ids = read_ids([ignore] if isinstance(ignore, str) else ignore)
     if isinstance(subject, (types.FunctionType, types.MethodType)):

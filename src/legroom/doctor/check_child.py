@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -31,10 +32,11 @@ def main() -> None:
         run_as_main(script_argv)
     except SystemExit as left:
         code = left.code
-    except BaseException:
-        code = 1
-        kind, error, trace = sys.exc_info()
-        traceback.print_exception(kind, error, from_script_on(trace))
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what was found is written down first
+        trace = from_script_on(error.__traceback__)
+        traceback.print_exception(type(error), error, trace)
     findings = watching.stop()
     with open(answer, "w", encoding="utf-8") as file:
         json.dump([finding.to_dict() for finding in findings], file)

@@ -22,7 +22,7 @@ _COPIES = 2  # of an array, while TensorFlow takes it over: its own, and one on 
 _JOINED = 3  # times a batch of batches: in use, made ahead, and what that is joined of
 _LARGE = 1_000_000_000
 _SAMPLE = 4096
-_NO_COPY = "fit(legroom.stream((x, y), batch_size=…)): batches are cut out of your own arrays."
+_NO_COPY = "fit(legroom.stream((x, y), batch_size={})): batches are cut out of your own arrays."
 
 
 def is_input(data: Any) -> bool:
@@ -37,10 +37,18 @@ def check_input(data: Any, *, batch_size: int | None = None, place: str = "") ->
 
     Args:
         data: A `tf.data` pipeline, a `PyDataset`, arrays in any structure, or a generator.
-        batch_size: As for `fit`.
+        batch_size: As for `fit`: for arrays.
         place: The line that the findings are about.
+
+    Raises:
+        ValueError: If a batch size is given for data that comes in batches.
     """
-    del batch_size
+    arrays = bool(_arrays(data)) and not isinstance(data, collections.abc.Iterator)
+    if batch_size is not None and not arrays:
+        raise ValueError(
+            "batch_size is for arrays and models: this data comes in batches of its own, as for "
+            "`fit`. Leave it out."
+        )
     for backend in imported():
         if backend.input.is_dataset(data):
             return check_stages(backend.input.read_pipeline(data), place)
@@ -48,7 +56,7 @@ def check_input(data: Any, *, batch_size: int | None = None, place: str = "") ->
             return check_stages(backend.input.read_sequence(data), place, keras_queue=True)
     if isinstance(data, collections.abc.Iterator):
         return []  # it hands on one batch at a time, and what it holds is its own
-    return check_arrays(data, place)
+    return check_arrays(data, place, batch_size=batch_size)
 
 
 def check_stages(
@@ -79,8 +87,14 @@ def check_stages(
     return ranked(found)
 
 
-def check_arrays(data: Any, place: str = "") -> list[Finding]:
-    """The findings about arrays that are given to `fit` as they are."""
+def check_arrays(data: Any, place: str = "", *, batch_size: int | None = None) -> list[Finding]:
+    """The findings about arrays that are given to `fit` as they are.
+
+    Args:
+        data: The arrays, in any structure.
+        place: The line they are about.
+        batch_size: As for `fit`.
+    """
     arrays = [array for array in _arrays(data) if array.nbytes > 0]
     total = sum(array.nbytes for array in arrays)
     found = []
@@ -89,7 +103,8 @@ def check_arrays(data: Any, place: str = "") -> list[Finding]:
             f"fit copies {format_bytes(total)} of arrays: TensorFlow's own copy, and one on the "
             f"way to it, beside yours. That is {format_bytes(_COPIES * total)} more at its peak."
         )
-        found.append(_warn("LR201", text, _COPIES * total, _at(place, "arrays"), _NO_COPY))
+        fix = _NO_COPY.format(batch_size or "…")
+        found.append(_warn("LR201", text, _COPIES * total, _at(place, "arrays"), fix))
     found += _loaded(total, _at(place, "arrays"))
     for array in arrays:
         if array.nbytes < _WORTH:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import legroom
 from legroom.backends.tensorflow.input.streams import started_at
-from legroom.data import arrays, windows
+from legroom.data import arrays, images, windows
 
 SAMPLES, BATCH = 1003, 32
 SMALL = "900KiB"  # of data that is a few times as large: several windows
@@ -143,6 +143,16 @@ def test_types_are_kept(folder: Path) -> None:
     assert row["fixed"][2].numpy().tolist() == list(range(12, 18))
     assert row["listed"][3].numpy().tolist() == [3, 4]
     assert row["flag"][:3].numpy().tolist() == [True, False, True]
+
+
+def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
+    for path in ("a/1.png", "b/2.png", ".ipynb_checkpoints/3.png", "a/.cache/4.png", "b/in/5.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    paths, labels, names = images.list_images(str(tmp_path))
+    assert names == ["a", "b"]
+    assert [Path(path).stem for path in paths] == ["1", "2", "5"]
+    assert list(labels) == [0, 1, 1]
 
 
 def test_images_keep_their_bytes_and_have_the_class_of_their_folder(folder: Path) -> None:

@@ -84,3 +84,13 @@ def test_a_gigabyte_could_be_streamed() -> None:
 def test_what_it_can_not_look_at() -> None:
     with pytest.raises(TypeError, match="Received: int"):
         check(3)
+
+
+def test_a_batch_size_is_for_arrays():
+    arrays = np.zeros((5000, 1000), np.float32)
+    fixes = [found.fix for found in check(arrays, batch_size=48) if found.id == "LR201"]
+    assert fixes == [
+        "fit(legroom.stream((x, y), batch_size=48)): batches are cut out of your own arrays."
+    ]
+    with pytest.raises(ValueError, match="comes in batches of its own"):
+        check(iter([arrays]), batch_size=48)
