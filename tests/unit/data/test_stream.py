@@ -14,7 +14,8 @@ import tensorflow as tf
 
 import legroom
 from legroom.backends.tensorflow.input.streams import started_at
-from legroom.data import arrays, images, windows
+from legroom.data import arrays, windows
+from legroom.data.images import list_images
 
 SAMPLES, BATCH = 1003, 32
 SMALL = "900KiB"  # of data that is a few times as large: several windows
@@ -149,7 +150,7 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
     for path in ("a/1.png", "b/2.png", ".ipynb_checkpoints/3.png", "a/.cache/4.png", "b/in/5.png"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-    paths, labels, names = images.list_images(str(tmp_path))
+    paths, labels, names = list_images(str(tmp_path))
     assert names == ["a", "b"]
     assert [Path(path).stem for path in paths] == ["1", "2", "5"]
     assert list(labels) == [0, 1, 1]
