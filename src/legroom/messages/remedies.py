@@ -7,6 +7,7 @@ the tensor that failed, so at least that much. With the model at hand they are p
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 
 from legroom.core.units import format_bytes
@@ -24,6 +25,9 @@ _MOST = 7
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
+_UNGUARDED = ("torch", "jax", "numpy")  # whose steps legroom does not slice
+# Ops that draw, without a layer's name before them.
+_DRAWS = re.compile(r"(?:Stateless|Stateful)?(?:Random|TruncatedNormal)\w*$")
 
 
 def propose(case: Case, advice: Advice | None = None) -> tuple[Remedy, ...]:
@@ -148,7 +152,8 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
     batch = _batch(case)
     half = asked // 2 if asked and batch and batch > 1 else None
     weights = _is_weights(case)
-    if facts.memory_space or (facts.device or "").startswith("TPU"):
+    on_chips = facts.memory_space or (facts.device or "").startswith("TPU")
+    if on_chips:
         over = asked - facts.limit_bytes if asked and facts.limit_bytes else None
         yield Remedy(
             "Spread the program over more chips, or make the batch of each chip smaller.",
@@ -160,23 +165,26 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
             code='keras.config.set_dtype_policy("mixed_bfloat16")',
             exact=False,
         )
-    elif not weights:
+    elif not weights and facts.framework not in _UNGUARDED:
         slices = f" in slices of {max(batch // 2, 1)} instead of {batch}" if half and batch else ""
-        run = "Run it" if facts.framework == "tensorflow" else "If the model is Keras, run it"
+        run = (
+            "Run it" if facts.framework == "tensorflow" else "If it is Keras on TensorFlow, run it"
+        )
         yield Remedy(
             f"{run}{slices or ' in slices'}: the same training, less at a time.",
             command="legroom run train.py",
             bytes_saved=half,
         )
-        if batch != 1:
-            size = f"batch_size={batch // 2}" if half and batch else "batch_size=…"
-            yield Remedy(
-                "Halve the batch: more steps, noisier gradients.",
-                code=f"model.fit(x, y, {size})",
-                bytes_saved=half,
-                exact=False,
-            )
-    if facts.dtype in _FLOATS and asked and not facts.memory_space:
+    if not (weights or on_chips or batch == 1):
+        size = f"batch_size={batch // 2}" if half and batch else "batch_size=…"
+        yield Remedy(
+            "Halve the batch: more steps, noisier gradients.",
+            code=f"model.fit(x, y, {size})",
+            bytes_saved=half,
+            exact=False,
+        )
+    # Variables stay float32 under a mixed policy.
+    if facts.dtype in _FLOATS and asked and not (weights or facts.memory_space):
         wide = dtype_bytes(facts.dtype) or 4
         yield Remedy(
             f"Compute in half precision: {format_bytes(asked * 2 // wide)} instead of "
@@ -186,9 +194,10 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
             exact=False,
         )
     if weights:
+        fewer = "A smaller vocabulary, or fewer dimensions" if _is_table(case) else None
         yield Remedy(
-            "Fewer filters or units: what failed has the shape of weights, and a smaller batch "
-            "does not change it.",
+            f"{fewer or 'Fewer filters or units'}: what failed has the shape of weights, and a "
+            "smaller batch does not change it.",
             exact=False,
         )
     if facts.op and role_of_op(facts.op) == "optimizer":
@@ -244,13 +253,21 @@ def _batch(case: Case) -> int | None:
         return None
     if op is not None and (op == "_EagerConst" or role_of_op(op) == "optimizer"):
         return None
+    if op is not None and _DRAWS.match(op):
+        return None  # first values of weights, as likely as noise for a batch
     return shape[0]
 
 
 def _is_weights(case: Case) -> bool:
     shape = case.facts.shape
     names = axes(shape, case.facts.data_format) if shape else None
-    return bool(names and names[0] == "kernel")
+    return bool(names and names[0] == "kernel") or _is_table(case)
+
+
+def _is_table(case: Case) -> bool:
+    """Whether it has the shape of an embedding's table: its outputs have three axes or more."""
+    shape, where = case.facts.shape, f"{case.facts.layer or ''}/{case.facts.op or ''}"
+    return bool(shape and len(shape) == 2 and "embedding" in where.lower())
 
 
 _LOOKALIKES: dict[str, tuple[Remedy, ...]] = {
