@@ -272,7 +272,7 @@ def test_python_in_the_loss():
         weights.set_shape(y_true.shape)
         return tf.reduce_mean(weights * (y_true - y_pred) ** 2, axis=-1)
 
-    compare(lambda: regressor(loss=loss), X, VALUES)
+    compare(lambda: regressor(loss=loss), X, VALUES, said="calls Python functions")
 
 
 def test_a_learning_rate_that_callbacks_change():
