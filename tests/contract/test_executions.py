@@ -107,7 +107,7 @@ def both(build, source, *, rtol=1e-6, **options):
     return plain
 
 
-@pytest.mark.parametrize("steps", [2, 7, 64])
+@pytest.mark.parametrize("steps", [2, 7, 30])  # above 31, old versions of Keras refuse
 def test_arrays(steps, looped):
     both(
         lambda: classifier(steps), lambda: (X, LABELS), batch_size=10, sample_weight=WEIGHTS,
@@ -116,7 +116,7 @@ def test_arrays(steps, looped):
     assert max(looped) >= steps - 1  # where a batch of another size is not among them
 
 
-@pytest.mark.parametrize("steps", [2, 7, 64])
+@pytest.mark.parametrize("steps", [2, 7, 30])  # above 31, old versions of Keras refuse
 def test_a_pipeline_with_class_weights(steps, looped):
     def source():
         return tf.data.Dataset.from_tensor_slices((X, LABELS)).shuffle(200, seed=3).batch(10)
@@ -125,7 +125,7 @@ def test_a_pipeline_with_class_weights(steps, looped):
     assert looped
 
 
-@pytest.mark.parametrize("steps", [2, 7, 64])
+@pytest.mark.parametrize("steps", [2, 7, 30])  # above 31, old versions of Keras refuse
 @pytest.mark.parametrize("batches", [70, 101])
 def test_data_whose_length_nobody_knows(steps, batches, looped):
     def source():
