@@ -9,7 +9,7 @@ TENSORFLOW ?= $(if $(filter Darwin,$(shell uname)),tensorflow,tensorflow-cpu)
 ARGS ?=
 READY := $(VENV)/.legroom-ready
 
-.PHONY: help test test-long test-versions lint browser format demo bench venv clean
+.PHONY: help test test-long test-versions lint browser format demo bench docs venv clean
 
 help:
 	@echo "make demo       the same script, plain and under legroom, in the same little memory"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-long  the tests that take long"
 	@echo "make test-versions  what must hold on every TensorFlow and Keras (PAIRS=\"2.16+3.5\" for some)"
 	@echo "make bench      what legroom costs, in ratios (ARGS=\"overhead capped\" for parts, --full)"
+	@echo "make docs       the documentation as a site, in site/"
 	@echo "make lint       lint, types and import directions only"
 	@echo "make browser    a Chromium for the tests of the report page (make test does it)"
 	@echo "make format     format and sort imports"
@@ -54,6 +55,9 @@ demo: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 venv: $(READY)
 

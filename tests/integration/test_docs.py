@@ -1,0 +1,46 @@
+"""The documentation: it builds without a warning, and the code in its guides runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# What a reader of a page has already stands in a comment at its top.
+SETUP = re.compile(r"<!-- test:\n(.*?)-->", re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+TRIED = [path for path in sorted(DOCS.rglob("*.md")) if SETUP.search(path.read_text())]
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Training loops of your own" in (tmp_path / "guides/custom-loops/index.html").read_text()
+
+
+def test_pages_are_tried() -> None:
+    names = {str(path.relative_to(DOCS)) for path in TRIED}
+    assert {"index.md", "guides/custom-loops.md", "guides/input.md"} <= names
+
+
+def test_code_in_pages_runs(tmp_path: Path) -> None:
+    script = ["import runpy"]
+    for number, page in enumerate(TRIED):
+        text = page.read_text()
+        parts = [*SETUP.findall(text), *BLOCK.findall(text)]
+        assert len(parts) > 1, f"{page} has no code to try"
+        name = f"{number}_{page.stem}.py"
+        (tmp_path / name).write_text("\n".join(textwrap.dedent(part) for part in parts))
+        script.append(f"runpy.run_path({name!r})")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
