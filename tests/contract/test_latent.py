@@ -86,6 +86,23 @@ def test_what_never_mixes_samples_is_the_same_and_not_named(loss):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
+def test_a_number_that_must_stay_zero():
+    class Strict(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.number = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            tf.debugging.assert_equal(self.number, 0.0)
+            return x + self.number
+
+    model = keras.Sequential([keras.Input((8,)), Strict(), layers.Dense(8)])
+    model.compile("sgd", "mse")
+    report = legroom.fit(model, X, X, batch_size=16, slice_size=4, verbose=0).legroom
+    assert report.slice_size == 4
+    assert not [event for event in report.events if event.name == "note"]
+
+
 def own_step(model, optimizer, weight):
     """A step with a warm-up, by the number that `weight` makes of its argument."""
 

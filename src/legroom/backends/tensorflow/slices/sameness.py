@@ -288,7 +288,14 @@ def _look_at_what_sleeps(seen: _Comparison) -> _Comparison:
     if not (later or given) or None in seen.rules.gradients:
         return seen
     woken = dataclasses.replace(seen, tiny=tiny)
-    whole, parts = woken.run_whole(later=later), woken.run_parts(later=later)
+    try:
+        whole, parts = woken.run_whole(later=later), woken.run_parts(later=later)
+    except (Refused, UnlikeBefore):
+        raise
+    except Exception as error:
+        if oom.is_oom(error):
+            raise
+        return seen  # it does not run with these numbers, so they will never be these
     judge.refuse_other_course(whole, parts, seen.samples)
     terms, coupled = judge.term_rules(whole, parts, seen.near)
     if terms != seen.rules.terms:
