@@ -24,7 +24,7 @@ def check(
     ignore: Annotated[
         list[str] | None,
         typer.Option(
-            help="Findings that are not wanted: LR109, or several by commas. May be repeated.",
+            help="Findings to leave out: LR109, or several separated by commas. Can be repeated.",
             metavar="ID",
             show_default=False,
         ),
@@ -32,14 +32,15 @@ def check(
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print the findings as one JSON document; the script's output on stderr."
+            "--json",
+            help="Print the findings as one JSON document. The script's output goes to stderr.",
         ),
     ] = False,
 ) -> None:
-    """Run a script and say what grows in it, and what its input costs.
+    """Run a script and report what grows in it and what its input costs.
 
-    The script runs as it is, to its end, with its memory watched: loops that leak are named with
-    the cause and the line, and every `fit` is looked at once.
+    The script runs to its end, unchanged, while its memory is watched. Loops that leak are reported
+    with the cause and the line, and the data of every `fit` is examined once.
 
     **Examples**
 

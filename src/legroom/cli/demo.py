@@ -69,7 +69,9 @@ class DemoResult(Record):
 def demo(
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print the figures as one JSON document; the rest to stderr."),
+        typer.Option(
+            "--json", help="Print the figures as one JSON document. Everything else goes to stderr."
+        ),
     ] = False,
 ) -> None:
     """Show what legroom does: one training script, run three times.

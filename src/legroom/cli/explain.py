@@ -28,7 +28,7 @@ def explain(
         str | None,
         typer.Argument(
             metavar="[FILE | -]",
-            help="A log of any length or a notebook; `-` reads a pipe until it ends or Ctrl-C.",
+            help="A log of any length, or a notebook. `-` reads a pipe until it ends or Ctrl-C.",
             show_default=False,
         ),
     ] = None,
@@ -36,8 +36,8 @@ def explain(
         str | None,
         typer.Option(
             metavar="M.KERAS",
-            help="The model that was trained, as `model.save` wrote it: the failing op is tied to "
-            "its layer, and what each remedy saves is predicted.",
+            help="The model that was trained, saved by `model.save`. With it the failing layer is "
+            "found, and the saving of each remedy is estimated.",
             show_default=False,
         ),
     ] = None,
@@ -46,7 +46,7 @@ def explain(
         typer.Option(
             min=1,
             metavar="N",
-            help="The batch the model was trained with, where the log does not tell.",
+            help="The batch size of the training, if the log does not show it.",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def explain(
         bool, typer.Option("--json", help="Print the diagnosis as one JSON document.")
     ] = False,
 ) -> None:
-    """Say what an error message means: what ran out, why so much, and what to do.
+    """Explain an error message: what ran out, why so much, and what to do.
 
     Reads what TensorFlow, Keras, JAX, PyTorch, NumPy or the kernel wrote when memory ran out,
     in logs of any length: `legroom explain train.log`, `python train.py 2>&1 | legroom explain -`.

@@ -25,7 +25,7 @@ def plan(
     script: Annotated[
         Path | None,
         typer.Argument(
-            help="A training script: it is run up to its first `fit`.",
+            help="A training script. It runs up to its first `fit`.",
             metavar="[SCRIPT]",
             show_default=False,
         ),
@@ -41,7 +41,7 @@ def plan(
     app: Annotated[
         str | None,
         typer.Option(
-            help="One of keras.applications, by name: ResNet50.",
+            help="A model of keras.applications by name, for example ResNet50.",
             metavar="NAME",
             show_default=False,
         ),
@@ -49,7 +49,7 @@ def plan(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="The batch size; a script's own by default, else 32.",
+            help="The batch size. Default: the script's own, otherwise 32.",
             metavar="N",
             min=1,
             show_default=False,
@@ -58,7 +58,7 @@ def plan(
     memory: Annotated[
         str | None,
         typer.Option(
-            help="The budget: 8GiB, 8GB, 80%. Without it, what this machine has.",
+            help="The memory to plan for: 8GiB, 8GB, 80%. Default: what this machine has.",
             metavar="SIZE",
             show_default=False,
         ),
@@ -66,38 +66,45 @@ def plan(
     device: Annotated[
         str | None,
         typer.Option(
-            help="The budget of a machine that is not here: t4, p100, v100, l4, a100-40, a100-80, "
-            "h100, h200, colab-t4, kaggle-p100, …",
+            help="Plan for another machine: t4, p100, v100, l4, a100-40, a100-80, h100, h200, "
+            "colab-t4, kaggle-p100, …",
             metavar="NAME",
             show_default=False,
         ),
     ] = None,
     optimizer: Annotated[
-        str, typer.Option(help="For --app, and a saved model without one.", metavar="NAME")
+        str,
+        typer.Option(
+            help="The optimizer for --app, or for a saved model that has none.", metavar="NAME"
+        ),
     ] = "adam",
     length: Annotated[
         int | None,
         typer.Option(
-            help="What input axes of any length stand for: the longest there is.",
+            help="The length to assume for input axes of unknown length: your longest sample.",
             metavar="N",
             show_default=False,
         ),
     ] = None,
     mixed_precision: Annotated[
-        bool, typer.Option("--mixed-precision", help="Allow it: it changes numbers.")
+        bool,
+        typer.Option("--mixed-precision", help="Allow mixed precision, which changes results."),
     ] = False,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Only ways that make the same update as the whole batch."),
+        typer.Option(
+            "--exact", help="Only strategies that make the same update as the whole batch."
+        ),
     ] = False,
     source: Annotated[
-        str, typer.Option(help="auto, compiled, probed or traced.", metavar="SOURCE")
+        str,
+        typer.Option(help="How to estimate: auto, compiled, probed or traced.", metavar="SOURCE"),
     ] = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the plan as one JSON document.")
     ] = False,
 ) -> None:
-    """Say what a training will need, and the fastest way to run it that fits.
+    """Estimate what a training needs, and find the fastest strategy that fits.
 
     Nothing is trained. A script is run in a process of its own up to its first `fit`, and then
     ended: what it does before that (reading data, writing files, printing) it really does.

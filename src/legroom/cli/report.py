@@ -22,15 +22,15 @@ def report(
     run: Annotated[
         Path,
         typer.Argument(
-            help="A run: the folder of `legroom run --report`, the file of `--json`, the folder of "
-            "a run that was interrupted (.legroom/SCRIPT), or its script.",
+            help="A run: the folder given to `legroom run --report`, the file given to `--json`, "
+            "the folder of an interrupted run (.legroom/SCRIPT), or the script.",
             metavar="RUN",
             show_default=False,
         ),
     ],
     other: Annotated[
         Path | None,
-        typer.Argument(help="Another run, to compare with.", metavar="OTHER", show_default=False),
+        typer.Argument(help="Another run to compare it with.", metavar="OTHER", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
@@ -46,14 +46,14 @@ def report(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="Write the run's memory and events as a trace too, for ui.perfetto.dev or "
+            help="Also write memory and events as a trace, for ui.perfetto.dev or "
             "chrome://tracing.",
             metavar="FILE",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the runs did as one JSON document.")
+        bool, typer.Option("--json", help="Print the summary of the runs as one JSON document.")
     ] = False,
 ) -> None:
     """Make a page about a run: one HTML file that needs nothing else.

@@ -35,7 +35,7 @@ def run(
         str | None,
         typer.Option(
             help="A hard cap on the device's memory: 8GiB, 8GB, 512MiB, 80%. "
-            "Without it the script gets what there is.",
+            "Default: all the memory there is.",
             metavar="SIZE",
             envvar=MEMORY_VARIABLE,
             show_envvar=True,
@@ -46,25 +46,24 @@ def run(
         bool,
         typer.Option(
             "--exact",
-            help="Do not slice what can't be sliced exactly (BatchNorm, losses that look "
-            "across the batch); by default it is sliced, and said.",
+            help="Never slice models that slices would change (BatchNorm, losses that look across "
+            "the batch). By default they are sliced, and a message says so.",
         ),
     ] = False,
     keep_onednn: Annotated[
         bool,
         typer.Option(
             "--keep-onednn",
-            help="On a CPU, --memory turns oneDNN off so that running out can be survived. This "
-            "keeps it: about twice as fast, but running out ends the script, which is then started "
-            "again with smaller slices.",
+            help="On a CPU, --memory turns oneDNN off, so that running out can be caught. This "
+            "keeps it on: about twice as fast, but running out ends the script, which is then "
+            "restarted with smaller slices.",
         ),
     ] = False,
     directory: Annotated[
         Path | None,
         typer.Option(
             "--dir",
-            help="Where snapshots are kept. By default in .legroom/ beside the script, in a "
-            "folder of the script's name.",
+            help="Where to keep snapshots. Default: .legroom/SCRIPT beside the script.",
             metavar="DIR",
             show_default=False,
         ),
@@ -72,19 +71,21 @@ def run(
     snapshot_every: Annotated[
         float,
         typer.Option(
-            help="Seconds between two snapshots; another is taken at each epoch's end.",
+            help="Seconds between snapshots. One more is taken at the end of each epoch.",
             metavar="SECONDS",
             min=0,
         ),
     ] = 60.0,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start anew, although an interrupted run could go on."),
+        typer.Option(
+            "--fresh", help="Start from scratch, even if there is an interrupted run to resume."
+        ),
     ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the interrupted run in this folder, even if the script was edited.",
+            help="Resume the interrupted run in this folder, even if the script was edited.",
             metavar="DIR",
             show_default=False,
         ),
@@ -92,7 +93,7 @@ def run(
     max_restarts: Annotated[
         int,
         typer.Option(
-            help="How often a script that memory killed is started again by itself.",
+            help="How many times a script that ran out of memory is restarted.",
             metavar="N",
             min=0,
         ),
@@ -109,8 +110,8 @@ def run(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="Write a page about the run into this folder (report.html), and its record "
-            "beside it. The step is predicted for it, which takes a second or two.",
+            help="Write a page about the run (report.html) and its data into this folder. The step "
+            "is estimated for it, which takes a second or two.",
             metavar="DIR",
             show_default=False,
         ),
@@ -119,15 +120,15 @@ def run(
         bool,
         typer.Option(
             "--view",
-            help="Show memory against its limit, slices and events in a panel below the script's "
-            "output. Only in a terminal.",
+            help="Show memory, its limit, slices and events in a panel below the script's output. "
+            "Needs a terminal.",
         ),
     ] = False,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Answer Prometheus on this port while the script runs: 9464, for this machine "
-            "only, or 0.0.0.0:9464.",
+            help="Serve metrics for Prometheus on this port while the script runs: 9464 (this "
+            "machine only) or 0.0.0.0:9464.",
             metavar="[ADDRESS:]PORT",
             show_default=False,
         ),
@@ -135,11 +136,11 @@ def run(
 ) -> None:
     """Run a training script so that running out of memory does not end it.
 
-    The script is not edited and can't tell the difference: its arguments, input, output, exit code
-    and signals are its own. Every Keras model in it is guarded: a batch that does not fit is run
-    in slices, and makes the same update. What a training needs to go on is kept in snapshots: if
-    memory kills the script, it is started again with smaller slices; if anything else does, the
-    same command goes on where it was.
+    The script is unchanged and can't tell the difference: its arguments, input, output, exit code
+    and signals are its own. Every Keras model in it is guarded: a batch that does not fit runs in
+    slices and makes the same update. Snapshots keep the state of the training. If the script runs
+    out of memory and dies, it is restarted with smaller slices. If it dies for another reason, the
+    same command resumes it.
 
     **Examples**
 

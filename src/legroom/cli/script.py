@@ -22,7 +22,7 @@ Script = Annotated[
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(
-        help="The script's own arguments, passed on as they are.",
+        help="The script's own arguments.",
         metavar="ARGS",
         show_default=False,
     ),

@@ -90,7 +90,9 @@ class SelfTest(Record):
 def selftest(
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print the results as one JSON document; the rest to stderr."),
+        typer.Option(
+            "--json", help="Print the results as one JSON document. Everything else goes to stderr."
+        ),
     ] = False,
 ) -> None:
     """Check on this machine that caps, recovery and sameness hold.

@@ -24,7 +24,7 @@ def watch(
     target: Annotated[
         list[str],
         typer.Argument(
-            help="A process's id, or `--` and a command to start.",
+            help="The id of a process, or `--` and a command to start.",
             metavar="PID | -- COMMAND",
             show_default=False,
         ),
@@ -39,7 +39,7 @@ def watch(
         bool, typer.Option("--json", help="Print the readings as JSON, one line each.")
     ] = False,
 ) -> None:
-    """Show the memory of a process and all it has started, its cgroup's limit and its GPUs.
+    """Show the memory of a process and its children, their limit, and their GPUs.
 
     Whether or not legroom runs it. In a terminal as a curve that is drawn anew; elsewhere as a
     line every few seconds; with `--csv` or `--json` as a line for each reading, and what the
