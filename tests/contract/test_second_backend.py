@@ -198,7 +198,7 @@ def test_exact_keeps_the_batch_whole_and_computes_again(events, foresees):
     assert set(step.ran) == {None}
     assert bool(step.undone) != foresees
     assert_trained(step, [data] * 2)
-    assert any("computed again" in event.text for event in events)
+    assert any("recomputed" in event.text for event in events)
 
 
 def test_exact_gives_up_before_it_would_train_differently(events):

@@ -35,7 +35,7 @@ def killed_and_finished(folder: Path, case: str, kills: int, seed: int) -> int:
         expected = plain.result()
     assert same(expected, out) == [], training.said[-3000:]
     assert set(out["counts"]) == {CASES[case]}  # every sample of every epoch exactly once
-    assert "goes on" in training.said
+    assert "resumes" in training.said
     assert not (folder / ".legroom").exists()
     return done
 

@@ -136,7 +136,7 @@ def test_the_kernel_kills_and_the_run_goes_on(tmp_path: Path) -> None:
     with memory_group(1400 * 2**20) as group:
         report, out, said = run(tmp_path, "--snapshot-every", "0", group=group)
     assert "the kernel killed it for memory" in said
-    assert "training 1 goes on at" in said
+    assert "training 1 resumes at" in said
     assert (report.restarts, report.samples_seen, report.samples_lost) == (1, 1024, 0)
     close(plain(tmp_path), out)  # "grown" is there by now
 
@@ -160,7 +160,7 @@ def test_onednn_crashes_and_the_run_goes_on(tmp_path: Path) -> None:
         tmp_path, "--memory", "300MiB", "--keep-onednn", "--snapshot-every", "0"
     )
     assert "it ended by SIGSEGV when all of the device's memory was in use" in said, said[-2000:]
-    assert "or more are left out" in said
+    assert "or more are not tried" in said
     assert (report.restarts, report.samples_seen, report.samples_lost) == (1, 1024, 0)
     close(plain(tmp_path), out)
 
@@ -179,6 +179,6 @@ def test_a_compiled_step_runs_out_and_the_run_goes_on(tmp_path: Path) -> None:
     report, out, said = run(tmp_path, "--memory", "210MiB", "--snapshot-every", "0")
     assert report.restarts >= 1, said[-2000:]
     assert "a compiled step ran out" in said
-    assert "or more are left out" in said
+    assert "or more are not tried" in said
     assert report.samples_seen == 1024
     close(plain(tmp_path), out)

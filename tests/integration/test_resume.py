@@ -81,14 +81,14 @@ def test_sigterm_an_edit_and_going_on_all_the_same(script: Script) -> None:
     _, errors = parent.communicate(timeout=60)
     assert time.monotonic() - began < 10
     assert parent.returncode == -signal.SIGTERM
-    assert "all is kept" in errors
-    assert "the same command goes on" in errors
+    assert "everything is saved" in errors
+    assert "run the same command to resume" in errors
     # Edited: not resumed, and said; what was kept is put aside.
     script.path.write_text(TRAINS.replace("epochs=4", "epochs=1"))
     code, output, errors = script.to_the_end()
     assert code == 0
     assert "the script was edited" in errors
-    assert "training 1 goes on" not in errors
+    assert "training 1 resumes" not in errors
     assert len(output.split()) == 2
     # Put aside, it can be gone on with by name; with the edit taken back, it is the same training.
     script.path.write_text(TRAINS)
@@ -96,7 +96,7 @@ def test_sigterm_an_edit_and_going_on_all_the_same(script: Script) -> None:
     assert list(previous.glob("*.snapshot"))
     code, output, errors = script.to_the_end("--resume", str(previous))
     assert code == 0
-    assert "training 1 goes on at" in errors
+    assert "training 1 resumes at" in errors
     plain = script.place.plain("train.py", TF_CPP_MIN_LOG_LEVEL="3")
     assert output == plain.stdout
 
@@ -107,12 +107,12 @@ def test_ctrl_c_once_keeps_all_and_fresh_forgets_it(script: Script) -> None:
     os.killpg(parent.pid, signal.SIGINT)
     _, errors = parent.communicate(timeout=60)
     assert parent.returncode == -signal.SIGINT
-    assert "all is kept" in errors
+    assert "everything is saved" in errors
     assert errors.count("\nKeyboardInterrupt\n") == 1
     assert list(script.kept.glob("*.snapshot"))
     code, _, errors = script.to_the_end("--fresh")
     assert code == 0
-    assert "goes on" not in errors
+    assert "resum" not in errors
     assert not list(script.kept.glob("*.snapshot"))
 
 
@@ -143,7 +143,7 @@ def test_nothing_to_resume_is_an_error(place: Place) -> None:
     place.write("print('ran')", "train.py")
     done = place.legroom("run", "--resume", "nowhere", "train.py")
     assert done.returncode == 1
-    assert "nothing to go on from" in done.stderr
+    assert "nothing to resume" in done.stderr
     assert place.legroom("run", "--resume", "x", "--fresh", "train.py").returncode == 2
 
 
@@ -187,7 +187,7 @@ def test_a_call_in_a_notebook_goes_on_too(place: Place) -> None:
     assert list((place.folder / "kept").glob("*.snapshot"))
     again = place.plain("cell.py", **quiet)
     assert again.returncode == 0, again.stderr
-    assert "training 1 goes on at" in again.stderr
+    assert "training 1 resumes at" in again.stderr
     assert again.stdout == place.plain("cell.py", "plain", **quiet).stdout
     assert not (place.folder / "kept").exists()
 

@@ -54,7 +54,7 @@ print([value.tolist() for value in model.get_weights()])
 """
 
 NOTHING = "every training runs as Keras would, without legroom: this Keras"
-NOT_KEPT = "can't be resumed and restart from their start: this Keras"
+NOT_KEPT = "can't resume and start from the beginning: this Keras"
 
 # What is called otherwise, and what is to be said; nothing where legroom does not build on it.
 RENAMED = {

@@ -161,8 +161,8 @@ def run(
 
     if resume is not None and (fresh or directory is not None):
         raise typer.BadParameter(
-            "--resume names the run to go on with; --fresh starts a new one and --dir says where. "
-            "Give one of them.",
+            "--resume names a run to resume, --fresh starts a new one, and --dir says where. Use "
+            "one of them.",
             param_hint="--resume",
         )
 

@@ -76,7 +76,7 @@ def planned_below(subject: str, samples: int, size: int, barred: int) -> str:
     """The line before the first batch, where an earlier process of the run died."""
     return (
         f"{subject} {samples} starts as {slices_of(samples, size)}: slices of {barred} or more are "
-        "left out, since memory ended the process before"
+        "not tried, because the process ran out of memory with them"
     )
 
 
@@ -116,16 +116,16 @@ def slices_change(why: str, *, surely: bool = True) -> str:
     """The warning when slices change the result, or may."""
     is_not = "is not" if surely else "may not be"
     return (
-        f"{why}, so in slices the training {is_not} exactly the same: each slice is "
-        "taken for a batch there. exact=True (legroom run --exact) does not slice such a model"
+        f"{why}, so in slices the training {is_not} exactly the same. To never slice such a model, "
+        "use exact=True (legroom run --exact)"
     )
 
 
 def summaries_of_slices() -> str:
     """The note when slices write summaries."""
     return (
-        "the step writes summaries (tf.summary): in slices they show the values of a batch's last "
-        "slice instead of the whole batch. The training itself stays the same"
+        "the step writes summaries (tf.summary): in slices they show the last slice of a batch, "
+        "not the whole batch. The training itself is the same"
     )
 
 
@@ -140,43 +140,43 @@ def recomputing(subject: str, samples: int, size: int, blocks: Sequence[Sequence
     layers = "1 layer is" if count == 1 else f"{count} layers are"
     how = "whole" if size >= samples else f"as {slices_of(samples, size)}"
     return (
-        f"{subject} {samples} runs {how}, and {layers} computed again for the gradients instead of "
-        "being kept: the same result in less memory, and a slower step"
+        f"{subject} {samples} runs {how}, and {layers} recomputed in the backward pass: the same "
+        "result, less memory, slower"
     )
 
 
 def in_order(subject: str, samples: int) -> str:
     """How a step is made to fit by the order of its ops."""
     return (
-        f"{subject} {samples} runs whole, its ops one after the other in an order that needs less "
-        "memory: the same result"
+        f"{subject} {samples} runs whole, with its ops in an order that needs less memory: the "
+        "same result"
     )
 
 
 def plan_too_large(peak: int, budget: int) -> str:
     """When a plan was made for more memory than there is."""
     return (
-        f"the plan may take up to {format_bytes(peak)}, and there are {format_bytes(budget)}: it "
-        "is not followed, and what fits is looked for"
+        f"the plan needs up to {format_bytes(peak)}, but there are only {format_bytes(budget)}: it "
+        "is not used, and legroom finds a size that fits"
     )
 
 
 def plan_for_others(planned: int, samples: int) -> str:
     """When batches are not those of the plan."""
-    return f"the plan is for batches of {planned}, and the first one has {samples}"
+    return f"the plan is for batches of {planned}, but the first one has {samples}"
 
 
 def repeated_leaner(subject: str, place: str | None, needed: int | None, samples: int) -> str:
     """After a failure that is answered by recomputing."""
     where = ran_out(place, needed)
-    return f"{where}: {subject} {samples} is repeated with less kept for gradients, nothing lost"
+    return f"{where}: {subject} {samples} is repeated with fewer activations kept, nothing lost"
 
 
 def lean(subject: str, samples: int) -> str:
     """The line when the old state is kept in the host's memory before anything ran."""
     return (
         f"{subject} {samples} runs whole, with a copy of the weights in main memory during each "
-        "step (slower): the device has no room to keep all gradients beside them"
+        "step (slower): the device has no room for all gradients beside them"
     )
 
 
@@ -206,13 +206,13 @@ def cannot_slice(
     lines = [f"{ran_out(place, needed)}{batch}, and the step can't be run in slices: {reason}."]
     if exact:
         lines.append(
-            "What to do: allow slices that are not exactly the same (leave out exact=True, or "
-            "--exact), use a smaller batch_size, or give more memory."
+            "What to do: allow slices that are not exactly the same (without exact=True or "
+            "--exact), use a smaller batch_size, or provide more memory."
         )
     else:
         lines.append(
-            "What to do: write the step so that it depends on its batch only, put @legroom.step "
-            "above it, use a smaller batch, or give more memory."
+            "What to do: write the step so that it depends only on its batch, put @legroom.step "
+            "above it, use a smaller batch, or provide more memory."
         )
     lines.append("The weights are as they were before this step.")
     return "\n".join(lines)
@@ -251,7 +251,7 @@ def cannot_fit(
     if fixed:
         lines.append("  - leave slice_size out, so that a size that fits is found")
     lines += [
-        "  - give more memory, or free what else holds it",
+        "  - provide more memory, or free what else holds it",
         "  - make the input smaller (image size, sequence length)",
         f"  - make the largest layers smaller{first}",
         '  - keras.mixed_precision.set_global_policy("mixed_bfloat16"): half the activations',
@@ -266,9 +266,9 @@ def broken(size: int) -> str:
         f"Memory ran out in a step that XLA compiled (jit_compile=True), with {size} samples. On a "
         "CPU that leaves TensorFlow's memory broken: nothing more can be computed in this process."
         "\nWhat to change:"
-        "\n  - legroom run script.py: starts the script again by itself, with smaller slices"
+        "\n  - legroom run script.py: restarts the script by itself, with smaller slices"
         f"\n  - slice_size={max(1, size // 2)} in legroom.fit, in a new process"
-        "\n  - compile without jit_compile=True: running out costs a retry then"
+        "\n  - compile without jit_compile=True: then running out costs only a retry"
         "\nThe weights are as they were before this step."
     )
 
@@ -277,64 +277,64 @@ def resumed(training: int, epoch: int, step: int, at: float) -> str:
     """The line when an interrupted training goes on."""
     when = time.strftime("%H:%M:%S", time.localtime(at))
     where = f"epoch {epoch}, after batch {step}" if step else f"the start of epoch {epoch}"
-    return f"training {training} goes on at {where}, from the snapshot of {when}"
+    return f"training {training} resumes at {where}, from the snapshot of {when}"
 
 
 def resumed_loop(number: int, batches: int, at: float) -> str:
     """The line when a loop written by hand goes on."""
     when = time.strftime("%H:%M:%S", time.localtime(at))
-    return f"pass {number} of the loop goes on after batch {batches}, from the snapshot of {when}"
+    return f"pass {number} of the loop resumes after batch {batches}, from the snapshot of {when}"
 
 
 def starts_from_top() -> str:
     """What is said at the start of a loop written by hand that can't be resumed."""
     return (
-        "this loop is written by hand: if the script is killed, it starts again from its "
-        "beginning. To have it go on where it was, take its batches from "
+        "this is a hand-written loop: if the script is killed, it starts from the beginning. To "
+        "make it resume, take its batches from "
         "legroom.resumable(dataset, state={'model': model, 'optimizer': optimizer})"
     )
 
 
 def replayed(training: int) -> str:
     """The line when a training had finished before."""
-    return f"training {training} had finished: its weights and history are taken from what was kept"
+    return f"training {training} was finished already: its weights and history are restored"
 
 
 def another_training(training: int, told: Sequence[str]) -> str:
     """The line when what is kept belongs to another training."""
     return (
         f"training {training} is not the one that was interrupted ({'; '.join(told[:4])}): it "
-        "starts from its beginning"
+        "starts from the beginning"
     )
 
 
 def not_kept() -> str:
     """The line where a training can't be kept in snapshots."""
-    return "if the process is killed, its trainings can't be resumed and restart from their start"
+    return "if the process is killed, its trainings can't resume and start from the beginning"
 
 
 def other_data() -> str:
     """The line when the data did not come as before."""
     return (
-        "the data did not come as it did before: the next batch is another one, so in this epoch "
-        "some samples may be seen twice and others not at all. A source that draws random numbers "
-        "repeats itself only if they are seeded (keras.utils.set_random_seed)"
+        "the data came in another order than before the interruption, so in this epoch some "
+        "samples may be seen twice and others not at all. If the source draws random numbers, seed "
+        "them (keras.utils.set_random_seed)"
     )
 
 
 def draws_anew(ops: Sequence[str]) -> str:
     """The line when random numbers can't be put back."""
     return (
-        f"the training step draws from {_listed(ops)} of TensorFlow, whose state can't be put "
-        "back: those random numbers begin anew, others than without the interruption. Those of "
-        "Keras (its layers, keras.random) go on as they were"
+        f"the training step uses {_listed(ops)} of TensorFlow, whose random state can't be "
+        "restored: these numbers differ from those of an uninterrupted run. Keras's own (layers, "
+        "keras.random) continue as before"
     )
 
 
 def stopped(epoch: int, step: int) -> str:
     """The line when a training stops because it was asked to."""
     where = f"in epoch {epoch} after batch {step}" if step else f"before epoch {epoch}"
-    return f"asked to stop: all is kept, {where}; the same command goes on from there"
+    return f"asked to stop: everything is saved, {where}; run the same command to resume"
 
 
 def _largest(tensors: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -104,7 +104,7 @@ def _read(path: Path, file: BinaryIO, size: int) -> Content:
     if format_ != FORMAT:
         raise SnapshotError(
             f"The snapshot {path} is of format {format_}, which another version of legroom wrote; "
-            f"this one reads format {FORMAT}. Use that version to go on, or --fresh to start anew."
+            f"this one reads format {FORMAT}. Use that version, or --fresh to start again."
         )
     if length > min(size, _LONGEST_HEADER):
         raise _damaged(path, "it is cut short")

@@ -150,7 +150,7 @@ class SnapshotRun:
             self._short = True
             text = (
                 f"a snapshot needs {format_bytes(needed)} of main memory, and there is less: the "
-                "training goes on without, and it is tried again later"
+                "training continues without it, and legroom tries again later"
             )
             emit(Note(text))
 
@@ -218,9 +218,9 @@ class SnapshotRun:
             errno.ENOSPC, errno.EDQUOT,
         ) else str(error)  # fmt: skip
         text = (
-            f"a snapshot could not be written to {self.folder.path}: {why}. The training goes on; "
-            "if it is killed now, it goes on from the last snapshot that was written, or from the "
-            "beginning. Room is looked for again each time"
+            f"a snapshot could not be written to {self.folder.path}: {why}. The training "
+            "continues. If it is killed now, it resumes from the last snapshot that was written, "
+            "or starts from the beginning. The next snapshot is tried as usual"
         )
         emit(Note(text))
 

@@ -65,8 +65,8 @@ def place_of_run(script: Path, arguments: Sequence[str], options: PlaceOptions) 
     folder = RunFolder(options.resume or options.folder or default_folder(script))
     if options.resume is not None and not folder.has_snapshots():
         raise SnapshotError(
-            f"There is nothing to go on from in {options.resume}: expected a folder in which a "
-            "run of legroom was interrupted. Leave --resume out to start the script anew."
+            f"There is nothing to resume in {options.resume}: expected the folder of an "
+            "interrupted run. Leave --resume out to start the script from the beginning."
         )
     try:
         folder.open()
@@ -104,12 +104,12 @@ def _begun(
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.started))
         if not changed or options.resume is not None:
             edited = f", although {changed} since" if changed else ""
-            say(f"going on with the run of {when}, which was interrupted{edited}")
+            say(f"resuming the run of {when}, which was interrupted{edited}")
             return Place(folder, folder.journal, kept.seed, goes_on=True)
         previous = folder.set_aside()
         say(
-            f"the run of {when} is not gone on with, because {changed} since: this is a new run. "
-            f"To go on with it all the same: legroom run --resume {_shown(previous)} …",
+            f"the run of {when} is not resumed, because {changed} since: this is a new run. "
+            f"To resume it anyway: legroom run --resume {_shown(previous)} …",
             colour="33",
         )
     elif folder.has_snapshots():

@@ -236,7 +236,7 @@ class _Supervisor:
 def _say_where(place: Place, code: int) -> None:
     """After an end that was none: how to go on."""
     if code != 0 and place.folder is not None and place.folder.has_snapshots():
-        say(f"what is needed to go on is in {place.folder.path}: the same command goes on there")
+        say(f"the state of the run is saved in {place.folder.path}: run the same command to resume")
 
 
 def _offset(handle: int) -> int | None:

@@ -74,7 +74,7 @@ def test_a_write_that_fails_is_said_once_and_costs_nothing_else(run: SnapshotRun
             write(run, 0, value)
     texts = [event.text for event in said if event.name == "note"]
     assert len(texts) == 1
-    assert "The training goes on" in texts[0]
+    assert "The training continues" in texts[0]
     run.folder.path = run.folder.path.parent
     write(run, 0, 9)
     assert run.newest(0).values == {"value": 9}
