@@ -328,7 +328,7 @@ def look_again(model, x):
         (False, clip, None),
         (True, clip, None),
         (False, norm, "it returns what it computes from the weights"),
-        (False, again, "with the new weights and its batch together"),
+        (False, again, "uses the new weights and its batch together"),
         (False, look_again, "it writes what it computes from its batch with the weights"),
     ],
 )

@@ -51,7 +51,7 @@ def test_nothing_fits(tmp_path):
     assert done.returncode == 3
     assert done.stdout == ""
     assert "one sample at a time" in done.stderr
-    assert "give that much memory" in done.stderr
+    assert "provide that much memory" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -168,8 +168,8 @@ def _check_model_file(model: Path) -> None:
         )
     if model.suffix == ".keras" and not zipfile.is_zipfile(model):
         raise LegroomError(
-            f"{model} is damaged, or is no Keras model: it has {model.stat().st_size} bytes and "
-            "no end, as a file has that was cut short. Save the model again, or copy it anew."
+            f"{model} is damaged, or is no Keras model: its {model.stat().st_size} bytes end "
+            "too early. Save the model again, or copy the file again."
         )
 
 

@@ -28,7 +28,7 @@ CHANGES = {
         "needs one weight for each channel, and not for each pixel of it.",
     ),
     "separable": SlimChange(
-        "LR302", "Separable convolutions instead of full ones: each channel by itself, then a "
+        "LR302", "Separable convolutions instead of full ones: each channel on its own, then a "
         "mixture of channels.",
     ),
     "factorized_embedding": SlimChange(

@@ -82,18 +82,18 @@ def _pinned(seen: Evidence) -> list[Finding]:
         return [_remade_finding(dataclasses.replace(seen, slope=size), own)]
     if len(different) == 1 and len(models) >= _EACH * seen.iterations:
         text = (
-            f"{called} is compiled anew each {seen.unit}: its old graphs and optimizer slots stay "
+            f"{called} is compiled again each {seen.unit}: its old graphs and optimizer slots stay "
             f"pinned in TensorFlow{held}."
         )
         fix = "Compile once, before the loop; or call legroom.release() in it."
         return [finding("LR102", text, fix=fix, **fields)]
     what = f" ({called})" if called else ""
     text = (
-        f"A model is trained anew each {seen.unit}{what}, and TensorFlow keeps the graph, weights "
+        f"A new model is trained each {seen.unit}{what}, and TensorFlow keeps the graph, weights "
         f"and optimizer slots of every one of them{held}."
     )
     fix = (
-        "Call legroom.release() at the end of the loop's body (legroom run does it by itself); or "
+        "Call legroom.release() at the end of the loop's body (legroom run does that for you); or "
         f"{ISOLATED}."
     )
     return [finding("LR101", text, fix=fix, **fields)]
@@ -200,7 +200,7 @@ def _remade_finding(seen: Evidence, traces: list[Any]) -> Finding:
         who = f"A function of the model {last.model[0]}"
         fix = "Make the model once, before the loop; or call legroom.release() in it."
     text = (
-        f"{who} is made anew and traced {len(traces)} times in {seen.iterations:.0f} "
+        f"{who} is created again and traced {len(traces)} times in {seen.iterations:.0f} "
         f"{seen.unit}s, and what was made before stays."
     )
     return finding(
@@ -219,13 +219,13 @@ def _generators(seen: Evidence) -> list[Finding]:
     generator = any("FlatMap" in made.kind for made in seen.datasets if made.place == place)
     what = "data set over a Python generator" if generator else "Python function for TensorFlow"
     text = (
-        f"A {what} is made anew each {seen.unit} ({_short(place)}): TensorFlow keeps each one's "
-        "Python function, and all that it uses, for ever."
+        f"A {what} is created again each {seen.unit} ({_short(place)}): TensorFlow keeps the "
+        "Python function of each one, and all that it uses, for ever."
     )
     if not round(seen.slope):
         text += " Here these are few bytes, which can't be told from noise."
     fix = (
-        "Make the data set once, before the loop: each iteration over it calls the generator anew."
+        "Make the data set once, before the loop: each iteration over it calls the generator again."
         if generator
         else "Make what calls tf.py_function or tf.numpy_function once, before the loop."
     )

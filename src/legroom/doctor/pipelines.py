@@ -100,8 +100,8 @@ def check_arrays(data: Any, place: str = "", *, batch_size: int | None = None) -
     found = []
     if total >= _WORTH:
         text = (
-            f"fit copies {format_bytes(total)} of arrays: TensorFlow's own copy, and one on the "
-            f"way to it, beside yours. That is {format_bytes(_COPIES * total)} more at its peak."
+            f"fit copies {format_bytes(total)} of arrays: TensorFlow's own copy and a temporary "
+            f"one, beside yours. That is {format_bytes(_COPIES * total)} more at its peak."
         )
         fix = _NO_COPY.format(batch_size or "…")
         found.append(_warn("LR201", text, _COPIES * total, _at(place, "arrays"), fix))

@@ -154,7 +154,8 @@ class Watcher:
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                emit(Note(f"legroom.watch stopped by itself: {type(error).__name__}: {error}"))
+                why = f"{type(error).__name__}: {error}"
+                emit(Note(f"legroom.watch stopped after an error of its own: {why}"))
 
     def _round(self, loop: Loop) -> None:
         self.tick(loop, loop.place, "iteration", loop.iteration)

@@ -31,8 +31,8 @@ def kept_in(path: str | os.PathLike[str] | None) -> Iterator[None]:
     except OSError as error:
         with terminal():
             text = (
-                f"{folder.path} can't be written ({error.strerror or error}): the training runs "
-                "all the same, but can't be resumed if the process is killed"
+                f"{folder.path} can't be written ({error.strerror or error}): the training runs, "
+                "but it can't resume if the process is killed"
             )
             emit(Note(text))
         yield

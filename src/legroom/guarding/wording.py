@@ -116,7 +116,7 @@ def slices_change(why: str, *, surely: bool = True) -> str:
     """The warning when slices change the result, or may."""
     is_not = "is not" if surely else "may not be"
     return (
-        f"{why}, so in slices the training {is_not} exactly the same. To never slice such a model, "
+        f"{why}, so in slices the training {is_not} exactly the same. To never slice this model, "
         "use exact=True (legroom run --exact)"
     )
 
@@ -266,7 +266,7 @@ def broken(size: int) -> str:
         f"Memory ran out in a step that XLA compiled (jit_compile=True), with {size} samples. On a "
         "CPU that leaves TensorFlow's memory broken: nothing more can be computed in this process."
         "\nWhat to change:"
-        "\n  - legroom run script.py: restarts the script by itself, with smaller slices"
+        "\n  - legroom run script.py: restarts the script for you, with smaller slices"
         f"\n  - slice_size={max(1, size // 2)} in legroom.fit, in a new process"
         "\n  - compile without jit_compile=True: then running out costs only a retry"
         "\nThe weights are as they were before this step."

@@ -41,10 +41,10 @@ MEANINGS = {
         "The process crashed. TensorFlow with oneDNN and XLA on the CPU crash like this when host "
         "memory runs out, but other faults look the same: this text does not tell which."
     ),
-    "notebook-crashed": "The notebook's process ended and was started anew.",
+    "notebook-crashed": "The notebook's process ended and was restarted.",
     "resource-exhausted": (
-        "Something ran out, and this text does not say what: RESOURCE_EXHAUSTED is said of memory, "
-        "disks, quotas and messages alike."
+        "Something ran out, and this text does not say what: RESOURCE_EXHAUSTED can mean memory, "
+        "disks, quotas or messages."
     ),
     "killed": "The process was ended from outside by SIGKILL, which it can't catch or report.",
 }

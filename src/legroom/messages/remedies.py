@@ -72,8 +72,8 @@ def _for_the_cause(case: Case) -> Iterator[Remedy]:
     if not case.is_oom:
         if finding == "segmentation-fault-or-abort":
             yield Remedy(
-                "Run it supervised: legroom reads how the process died, says whether memory did "
-                "it, and goes on from the last snapshot if it did.",
+                "Run it supervised: legroom reads how the process died, says whether memory was "
+                "the cause, and resumes from the last snapshot if it was.",
                 command="legroom run train.py",
             )
         return

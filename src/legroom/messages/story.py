@@ -89,10 +89,10 @@ def _what(case: Case) -> str:
         if cause.harmless:
             return (
                 f"Not a failure: {_name(facts)} tried an allocation{size} that did not fit in "
-                f"{_place(facts)} and went on with a slower way that needs less."
+                f"{_place(facts)} and used a slower method that needs less."
             )
         return (
-            f"Not a failure by itself: {_name(facts)} asked the driver for a pool{size}, was "
+            f"Not a failure yet: {_name(facts)} asked the driver for a pool{size}, was "
             "refused, and tried smaller ones."
         )
     asked = ""

@@ -65,7 +65,7 @@ def check_plan(plan: Plan, model: Any) -> None:
     if plan.legroom != here:
         raise LegroomError(
             f"This plan was made by legroom {plan.legroom}, and this is legroom {here}, which may "
-            "predict and slice in another way. Make it anew with legroom.plan(…)."
+            "estimate and slice differently. Make a new one with legroom.plan(…)."
         )
     if plan.fingerprint != fingerprint(model):
         raise LegroomError(
@@ -75,8 +75,8 @@ def check_plan(plan: Plan, model: Any) -> None:
         )
     if plan.chosen.mixed_precision:
         raise LegroomError(
-            "This plan needs mixed precision, which a model has from its making. Call "
-            'keras.config.set_dtype_policy("mixed_float16") before it is built, and plan again.'
+            "This plan needs mixed precision, which is set before a model is built. Call "
+            'keras.config.set_dtype_policy("mixed_float16") first, build the model, and plan again.'
         )
 
 

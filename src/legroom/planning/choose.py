@@ -97,7 +97,7 @@ def _reason(way: Way, chosen: Way, exact: bool) -> str:
 
 
 def _nothing_fits(ways: Sequence[Way], budget: int, least: int | None, exact: bool) -> str:
-    lines = [f"No way to train this fits in {format_bytes(budget)}."]
+    lines = [f"No strategy fits this training in {format_bytes(budget)}."]
     for way in ways:
         if way.peak_bytes is not None:
             mark = " (not the same update)" if not way.exact else ""
@@ -105,7 +105,9 @@ def _nothing_fits(ways: Sequence[Way], budget: int, least: int | None, exact: bo
         else:
             lines.append(f"  {way.name}: {way.reason}")
     if least is not None:
-        lines.append(f"The least of these needs {format_bytes(least)}: give that much memory, or")
+        lines.append(
+            f"The least of these needs {format_bytes(least)}: provide that much memory, or"
+        )
     if exact and any(not way.exact and way.fits for way in ways):
         lines.append("leave out exact, and it is trained in slices; or")
     lines.append("make the model or its inputs smaller.")

@@ -90,8 +90,8 @@ def _plan(
     chosen, others, better = choose(ways, budget, exact=exact)
     if not chosen.sure:
         notes.append(
-            f"{chosen.name} should fit, but what they take is not known so well: they may run out "
-            "of memory. Training with this plan then goes on with smaller ones, if there are any."
+            f"{chosen.name} should fit, but this estimate is uncertain: if memory runs out, the "
+            "training continues with smaller slices."
         )
     return Plan(
         model=whole.model,

@@ -60,7 +60,7 @@ def ordered_way(
 
 def _refusal(prediction: Prediction) -> str | None:
     if current().predictions.compiles(prediction.model):
-        return "XLA orders what it compiles by itself"
+        return "XLA chooses the order of what it compiles"
     if prediction.model.run_eagerly:
         return "run_eagerly: ops run in the order of the code"
     return None

@@ -25,7 +25,7 @@ def plan_view(made: Plan) -> Any:
         f", batch {made.batch_size}, in {format_bytes(made.budget_bytes)}",
     )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name, justify in (("way", "left"), ("peak", "right"), ("time", "right"), ("", "left")):
+    for name, justify in (("strategy", "left"), ("peak", "right"), ("time", "right"), ("", "left")):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     table.add_row(*_row(made.chosen, "chosen"), style="bold")
     for way in made.passed_over:
@@ -34,7 +34,7 @@ def plan_view(made: Plan) -> Any:
     if made.next_better_bytes is not None:
         parts += [
             Text(),
-            Text(f"A faster way fits from {format_bytes(made.next_better_bytes)} on."),
+            Text(f"A faster strategy fits with {format_bytes(made.next_better_bytes)} or more."),
         ]
     for note in made.notes:
         if note not in made.estimate.notes:
@@ -62,7 +62,9 @@ def plan_html(made: Plan) -> str:
         rows.append((name, peak, bar((way.peak_bytes or 0) / largest), time, last))
     notes = [("note", note) for note in made.notes]
     if made.next_better_bytes is not None:
-        notes.append(("", f"A faster way fits from {format_bytes(made.next_better_bytes)} on."))
+        notes.append(
+            ("", f"A faster strategy fits with {format_bytes(made.next_better_bytes)} or more.")
+        )
     budget = format_bytes(made.budget_bytes)
     title = f"{made.model}, batch {made.batch_size}, in {budget}: {made.chosen.name}"
     return card(title, rows_html(rows, numbers=(1, 3)), rows_html(notes) if notes else "")

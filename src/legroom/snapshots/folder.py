@@ -27,8 +27,8 @@ _DAMAGED = re.compile(r"training-(\d+)(-\d+)?\.damaged")
 _IDENTITY, _JOURNAL, _LOCK, _IGNORE = "run.json", "journal.jsonl", "lock", ".gitignore"
 _PREVIOUS = "previous"
 _IGNORED = """\
-# legroom keeps here what a run needs to go on after it was killed, and removes it when the run has
-# ended well. It may be deleted whenever nothing runs; the run then starts from the beginning.
+# legroom keeps here what a run needs to resume after it was killed, and removes it when the run has
+# finished. You can delete it when nothing runs; the run then starts from the beginning.
 *
 """
 

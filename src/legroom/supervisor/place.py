@@ -72,8 +72,8 @@ def place_of_run(script: Path, arguments: Sequence[str], options: PlaceOptions) 
         folder.open()
     except OSError as error:
         say(
-            f"{folder.path} can't be written ({error.strerror or error}), so this run can't be "
-            "resumed if it is killed; the script runs all the same. --dir names another place",
+            f"{folder.path} can't be written ({error.strerror or error}), so this run can't "
+            "resume if it is killed. The script runs anyway. Choose another folder with --dir",
             colour="33",
         )
         with _journal_elsewhere() as journal:

@@ -80,10 +80,7 @@ def tail_refusal(
         if other.keys() != first.keys() or not all(
             np.array_equal(other[key], first[key], equal_nan=True) for key in first
         ):
-            return (
-                "after applying its optimizer it goes on with the new weights and its batch "
-                "together"
-            )
+            return "after applying its optimizer it uses the new weights and its batch together"
     piece = next(iter(pieces))
     plain, moved = (
         _written(traits, _moving(traits.call, applies, late, by), piece) for by in (0.0, 0.25)

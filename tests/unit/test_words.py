@@ -1,0 +1,59 @@
+"""Words that users read: no phrases that only their author understands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "legroom"
+# What is for contributors, not for users.
+INTERNAL = {"backends/parts.py"}
+UNPLAIN = re.compile(
+    r"\b(?:anew|go(?:es|ing)? on|gone on|(?:is|are) said|held back|all the same|by itself|"
+    r"what (?:it|they) takes?|not known so well|from its making|remat|passed over|ways?)\b"
+)
+LONGEST = 700  # characters in one message
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Every text of four words or more that is no docstring, and where it is."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = str(path.relative_to(SOURCE))
+        tree = ast.parse(path.read_text())
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+                if id(node) not in docstrings and len(text.split()) > 3 and name not in INTERNAL:
+                    yield f"{name}:{node.lineno}", text
+
+
+def test_messages_are_plain_and_short() -> None:
+    found = list(sentences())
+    assert len(found) > 300, "the messages are no longer found"
+    unplain = {place: UNPLAIN.findall(text) for place, text in found if UNPLAIN.search(text)}
+    assert not unplain
+    assert not {place: len(text) for place, text in found if len(text) > LONGEST}
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("the training goes on", False),
+        ("a faster way fits from 28.7 GB on", False),
+        ("the training resumes with the next batch", True),
+        ("always", True),
+    ],
+)
+def test_the_list_finds_what_it_should(text: str, plain: bool) -> None:
+    assert (UNPLAIN.search(text) is None) is plain
