@@ -50,7 +50,8 @@ def environment(name: str, versions: tuple[str, str], package: str) -> Path:
     """The Python of a pair's environment, made if it is not there."""
     folder = ROOT / ".venvs" / name
     python, ready = folder / "bin" / "python", folder / ".legroom-ready"
-    wanted = [f"{package}=={versions[0]}", f"keras=={versions[1]}", *TOOLS]
+    # TensorBoard in the version of TensorFlow, which brought it along until 2.20: `tf.summary`.
+    wanted = [f"{package}=={versions[0]}", f"keras=={versions[1]}", *TOOLS, "tensorboard"]
     pins = "".join(
         f"{line}\n"
         for line in (ROOT / "constraints.txt").read_text().splitlines()
