@@ -53,7 +53,7 @@ class Counted:
 
     @property
     def inner(self) -> Any:
-        """The iterator itself, for who counts what it takes there; None if a batch is ahead."""
+        """The iterator itself, for callers that count what they take; None if a batch is ahead."""
         return None if self._ahead else self._started()
 
     @property

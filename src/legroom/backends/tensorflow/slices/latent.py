@@ -18,6 +18,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends import patches
 from legroom.backends.keras.runs import Decision, Run
+from legroom.backends.tensorflow.step.effects import Snapshot
 
 __all__ = ["Latent", "asleep", "awake", "noting"]
 
@@ -47,7 +48,7 @@ class Latent:
         self._backwards = False
 
     def has_read(self, variable: Any) -> bool:
-        """Whether Python has read a variable so far, other than for gradients."""
+        """Whether Python has read a variable so far."""
         return id(variable.handle) in self._reads
 
     def note(
@@ -127,16 +128,10 @@ def awake(numbers: Sequence[tuple[Any, Any]]) -> Iterator[None]:
     Args:
         numbers: The variables, each with its other number.
     """
-    before = [
-        (v, gen_resource_variable_ops.read_variable_op(v.handle, v.dtype)) for v, _ in numbers
-    ]
+    before = Snapshot(variable.handle for variable, _ in numbers)
     try:
-        _set(numbers)
+        for variable, number in numbers:
+            gen_resource_variable_ops.assign_variable_op(variable.handle, number)
         yield
     finally:
-        _set(before)
-
-
-def _set(numbers: Sequence[tuple[Any, Any]]) -> None:
-    for variable, number in numbers:
-        gen_resource_variable_ops.assign_variable_op(variable.handle, number)
+        before.restore()
