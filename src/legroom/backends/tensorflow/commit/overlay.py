@@ -20,8 +20,9 @@ from legroom.backends.parts import OPTIMIZER
 
 __all__ = ["Overlay"]
 
-# From this size on a new value waits for the one before: each has temporary tensors of its size,
-# and those of all of them at once would be several times as much. Small ones run side by side.
+# From this size on a variable's new values wait for those of the one before: each has temporary
+# tensors of its size, and those of all of them at once would be several times as much. Small ones
+# run side by side, and so do the slots of one variable: its own value needs all of them anyway.
 _LARGE = 2**20
 
 
@@ -41,7 +42,9 @@ class Overlay(StatelessScope):
         super().add_update(update)
         variable, value = update
         self._updates[id(variable)] = (variable, value)
-        if not tf.executing_eagerly() and isinstance(value, tf.Tensor) and _bytes(value) >= _LARGE:
+        if tf.executing_eagerly() or not variable.trainable:
+            return
+        if isinstance(value, tf.Tensor) and _bytes(value) >= _LARGE:
             self._hooks.enter_context(tf.control_dependencies([value]))
 
     def get_current_value(self, variable: Any) -> Any:
