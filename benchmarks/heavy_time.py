@@ -13,7 +13,7 @@ import tensorflow as tf
 import legroom
 
 from heavy_models import build  # isort: skip
-from turns import take_turns  # isort: skip
+from turns import take_turns, untuned  # isort: skip
 
 STEPS = 3  # in one turn
 FEWEST = 30
@@ -23,7 +23,7 @@ def measure(name: str, optimizer: str, jit: bool) -> dict[str, float]:
     """Take turns and compare."""
     plain, (x, y) = build(name, optimizer, jit=jit)
     guarded = legroom.guard(build(name, optimizer, jit=jit)[0])
-    data = tf.data.Dataset.from_tensors((x, y)).repeat(STEPS)
+    data = untuned(tf.data.Dataset.from_tensors((x, y)).repeat(STEPS))
 
     def turn(model: keras.Model) -> float:
         began = time.perf_counter()

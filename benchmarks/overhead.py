@@ -9,12 +9,13 @@ import time
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers
 
 import legroom
 
 from net import convolutional_net  # isort: skip
-from turns import take_turns  # isort: skip
+from turns import take_turns, untuned  # isort: skip
 
 
 def toy() -> tuple[keras.Model, np.ndarray, np.ndarray, int]:
@@ -37,11 +38,12 @@ def measure(name: str) -> dict[str, float]:
     """Take turns and compare."""
     build = {"toy": toy, "convolutional": convolutional}[name]
     _, x, y, size = build()
+    data = untuned(tf.data.Dataset.from_tensor_slices((x, y)).batch(size))
     models = [build()[0], legroom.guard(build()[0])]
 
     def epoch(model: keras.Model) -> float:
         began = time.perf_counter()
-        model.fit(x, y, batch_size=size, verbose=0)
+        model.fit(data, verbose=0)
         return time.perf_counter() - began
 
     for model in models:

@@ -6,11 +6,24 @@ import statistics
 import time
 from collections.abc import Callable
 
-__all__ = ["take_turns"]
+import tensorflow as tf
+
+__all__ = ["take_turns", "untuned"]
 
 # Turns go on until the ratio is known this well (half of a 95 % interval), or for so many seconds.
 _PRECISION = 0.01
 _FEWEST, _LONGEST = 11, 90.0
+
+
+def untuned(data: tf.data.Dataset) -> tf.data.Dataset:
+    """The same data without tf.data's tuning.
+
+    Whoever lets go of an iterator that tunes itself waits, now and then, until its thread looks
+    around again, at 10, 20, 40 … ms: a `fit` of 0.65 s takes 1.27 s then, plain or guarded.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return data.with_options(options)
 
 
 def take_turns(

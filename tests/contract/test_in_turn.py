@@ -17,6 +17,7 @@ O = keras.optimizers  # noqa: E741
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, 12)).astype("float32")
 Y = RNG.integers(0, 4, 64)
+WORDS = RNG.integers(0, 30, (64, 12))
 BATCH, EPOCHS = 16, 3
 STEPS = EPOCHS * len(X) // BATCH
 
@@ -41,11 +42,14 @@ OPTIMIZERS = {
 }
 
 
-def build(optimizer):
+def build(optimizer, *, table=False):
+    """A small net; with a table, whose gradients are sparse."""
     keras.utils.set_random_seed(3)
+    first = [layers.Embedding(30, 3), layers.Flatten()] if table else []
     model = keras.Sequential(
         [
             keras.Input((12,)),
+            *first,
             layers.Dense(9, "relu", kernel_constraint=keras.constraints.MaxNorm(1.5)),
             layers.BatchNormalization(),
             layers.Dense(4),
@@ -65,9 +69,9 @@ def assert_same(model, plain):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 
-def fit(train):
+def fit(train, x=X):
     keras.utils.set_random_seed(5)
-    return train(X, Y, batch_size=BATCH, epochs=EPOCHS, verbose=0)
+    return train(x, Y, batch_size=BATCH, epochs=EPOCHS, verbose=0)
 
 
 @pytest.fixture
@@ -110,9 +114,24 @@ SHORT = {"Nesterov, decaying", "AdamW, clipped", "Adam, scaled"}
     [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS],
 )
 def test_the_same_wherever_a_write_fails(all_large, writes, optimizer):
-    plain = build(optimizer)
-    history = fit(plain.fit)
+    check_it_is_the_same(writes, build(optimizer), build(optimizer), X)
 
+
+@pytest.mark.parametrize("optimizer", ["Adam", "Adagrad", "Lion"])
+def test_with_sparse_gradients_too(all_large, writes, monkeypatch, optimizer):
+    made = []
+    of = units.Units.of
+    monkeypatch.setattr(units.Units, "of", lambda *args: made.append(of(*args)) or made[-1])
+    model = build(optimizer, table=True)
+    check_it_is_the_same(writes, build(optimizer, table=True), model, WORDS)
+    assert model.trainable_variables[0] is model.layers[0].embeddings
+    assert all(any(unit.in_turn and unit.members == [0] for unit in one) for one in made)
+    assert made
+
+
+def check_it_is_the_same(writes, plain, model, x):
+    """Train with a failure at another write in each step."""
+    history = fit(plain.fit, x)
     seen = {"step": -1, "writes": 0, "failed": 0}
 
     def fail_at_another_place_in_each_step(number):
@@ -127,12 +146,41 @@ def test_the_same_wherever_a_write_fails(all_large, writes, optimizer):
             raise MemoryError  # which TensorFlow makes an error of its own of
 
     writes.append(fail_at_another_place_in_each_step)
-    model = build(optimizer)
-    guarded = fit(lambda *args, **options: legroom.fit(model, *args, **options))
+    guarded = fit(lambda *args, **options: legroom.fit(model, *args, **options), x)
     assert_same(model, plain)
     assert guarded.history["loss"] == pytest.approx(history.history["loss"])
     assert seen["writes"] <= STEPS + 1, "no step was long enough not to fail"
     assert seen["failed"] == seen["writes"] - 1 >= 2  # the last step is a sound one
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW, clipped", "RMSprop", "Adafactor"])
+def test_nothing_runs_while_a_variable_is_written(all_large, monkeypatch, optimizer):
+    """Who fails beside a write keeps TensorFlow from noting it, and it would be made twice."""
+    seen = []  # graphs, and the writes in them
+    make = InTurn.write
+
+    def noted(self, write):
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        before = [] if graph is None else graph.get_operations()
+        make(self, write)
+        if graph is not None:
+            new = [op for op in graph.get_operations() if op not in before]
+            writing = [op for op in new if op.type.startswith(("Assign", "ResourceApply"))]
+            seen.append((graph, writing[0]))
+
+    monkeypatch.setattr(InTurn, "write", noted)
+    model = build(optimizer)
+    fit(lambda *args, **options: legroom.fit(model, *args, **options))
+    assert len(seen) >= 2
+    for graph, write in seen:
+        operations = graph.get_operations()  # each after those that it waits for
+        before = {}
+        for op in operations:
+            waits = {*op.control_inputs, *(tensor.op for tensor in op.inputs)}
+            before[op] = waits.union(*(before[other] for other in waits))
+        after = {op for op in operations if write in before[op]}
+        beside = set(operations) - after - before[write] - {write}
+        assert {op.type for op in beside} <= {"Placeholder", "Const", "NoOp", "Identity"}
 
 
 def test_what_needs_an_old_value_after_it_is_overwritten_is_not_written_in_turn():

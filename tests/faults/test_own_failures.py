@@ -113,13 +113,13 @@ def test_the_plain_step_takes_over_in_mid_training(
 
 def test_an_update_that_fails_half_way_for_good_is_not_run_again(monkeypatch):
     """No step may run twice that has written a part of its update."""
-    runs, run = [], Committer._run_unit
+    runs, run = [], Committer._run_call
 
     def all_but_the_first_fail(self, *args):
         runs.append(args)
         run(self if len(runs) == 1 else object(), *args)
 
-    monkeypatch.setattr(Committer, "_run_unit", all_but_the_first_fail)
+    monkeypatch.setattr(Committer, "_run_call", all_but_the_first_fail)
     by_itself = lambda self, present: [units.Unit([i]) for i in present]  # noqa: E731
     monkeypatch.setattr(units.Units, "beside", by_itself)
     model = build(run_eagerly=True)

@@ -1,13 +1,15 @@
 """Applying finished gradients so that the update happens wholly or not at all.
 
 Keras's `apply` needs scratch memory and moves a variable's slots before the variable itself: out
-of memory in the middle leaves a model that no training would give. Here the update goes in units,
-one call after the other, and the gradients of a unit are free when it is done. A unit is a large
-variable, written in place and each write counted (see `in_turn`), or a few variables whose new
-values are all computed first and written after (see `overlay`). The unit that needs most memory
-goes first: where it fits, the others do. So an update fails at its very start, with nothing
-written, or (someone else took memory meanwhile, the user interrupts) at a known place, with the
-gradients still there from which it is finished.
+of memory in the middle leaves a model that no training would give. Here the update goes in units.
+A unit is a large variable, written in place and each write counted (see `in_turn`), or a few
+variables whose new values are all computed first and written after (see `overlay`). The unit that
+needs most memory goes first: where it fits, the others do. So an update fails at its very start,
+with nothing written, or (someone else took memory meanwhile, the user interrupts) at a known place,
+with the gradients still there from which it is finished.
+
+Units with dense gradients are written in one call, one after the other: a call of its own for each
+would free its gradients, but they all have to fit beside the first one anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,18 +45,30 @@ _UNIT = 1000
 
 
 @dataclasses.dataclass(frozen=True)
+class _Call:
+    """Units that are written in one call."""
+
+    numbers: tuple[int, ...]
+    run: Any
+
+
+@dataclasses.dataclass(frozen=True)
 class _Update:
     """The functions that write one update.
 
     Attributes:
         units: In their order.
-        run: What writes each of them.
+        calls: What writes them, in the same order.
         share: Computes what the units need to know of all gradients together, if they do.
     """
 
     units: list[Unit]
-    run: list[Any]
+    calls: list[_Call]
     share: Any
+
+    def members(self, call: _Call) -> list[int]:
+        """The variables of a call's units, by their places."""
+        return [i for number in call.numbers for i in self.units[number].members]
 
 
 class Committer:
@@ -120,9 +135,9 @@ class Committer:
         if update.share is not None:
             traced = update.share.get_concrete_function(gradients)
             shared = traced.structured_outputs
-        for unit, run in zip(update.units, update.run, strict=True):
-            own = [gradients[i] for i in unit.members]
-            graphs.append(run.get_concrete_function((own, shared)).graph)
+        for call in update.calls:
+            own = [gradients[i] for i in update.members(call)]
+            graphs.append(call.run.get_concrete_function((own, shared)).graph)
         return graphs
 
     def update(self, gradients: list[Any], saved: Any = None) -> None:
@@ -161,9 +176,10 @@ class Committer:
         self._progress.assign(0)
         self._current = update = self._begin(gradients)
         self._shared = None if update.share is None else update.share(gradients)
-        for unit, run in zip(update.units, update.run, strict=True):
-            self._run_unit(run, [gradients[i] for i in unit.members])
-            for i in unit.members:
+        for call in update.calls:
+            members = update.members(call)
+            self._run_call(call.run, [gradients[i] for i in members])
+            for i in members:
                 gradients[i] = None
 
     def update_at_once(self, gradients: Sequence[Any], barrier: Any) -> list[Any]:
@@ -220,16 +236,16 @@ class Committer:
         gc.collect()
         done, writes = divmod(self._written, _UNIT)
         for number, unit in list(enumerate(units))[done:]:
-            run = update.run[number] if not writes else self._runner(number, units, writes)
+            run = self._function(functools.partial(self._write, update, (number,), writes))
             oom.insist(
-                functools.partial(self._run_unit, run, [gradients[i] for i in unit.members]),
+                functools.partial(self._run_call, run, [gradients[i] for i in unit.members]),
                 f"Memory ran out in the middle of an update: {number} of {len(units)} groups of "
                 "weights are updated and the others are not. Load the last checkpoint or snapshot "
                 "before you train on.",
             )
             writes = 0
 
-    def _run_unit(self, run: Callable[[Any], Any], gradients: list[Any]) -> None:
+    def _run_call(self, run: Callable[[Any], Any], gradients: list[Any]) -> None:
         if not self._traits.eager:
             run((gradients, self._shared))
             return
@@ -246,17 +262,32 @@ class Committer:
             units = self._units.of(gradients, present)
             if without_gradient := self._only_averaged(present):
                 units.append(Unit(without_gradient))
-            self._updates[kind] = _Update(
-                units,
-                [self._runner(number, units) for number in range(len(units))],
-                self._function(self._apply.share) if self._apply.shares else None,
+            share = self._function(self._apply.share) if self._apply.shares else None
+            self._updates[kind] = update = _Update(units, [], share)
+            update.calls.extend(
+                _Call(numbers, self._function(functools.partial(self._write, update, numbers, 0)))
+                for numbers in self._together(units, gradients)
             )
         return self._updates[kind]
 
-    def _runner(self, number: int, units: Sequence[Unit], skip: int = 0) -> Any:
-        """What writes a unit, but for so many writes of it."""
-        last = number == len(units) - 1
-        return self._function(functools.partial(self._unit, number, units[number], last, skip))
+    def _together(self, units: Sequence[Unit], gradients: Sequence[Any]) -> Iterator[Any]:
+        """Which units are written in one call, by their numbers.
+
+        Rows of a sparse gradient are as many as a batch has: such a unit is traced often, and
+        alone. In an eager step each is undone by itself.
+        """
+
+        def joins(number: int) -> bool:
+            members = units[number].members
+            return not self._traits.eager and all(
+                isinstance(gradients[i], tf.Tensor) for i in members
+            )
+
+        for joined, numbers in itertools.groupby(range(len(units)), joins):
+            if joined:
+                yield tuple(numbers)
+            else:
+                yield from ((number,) for number in numbers)
 
     def _function(self, body: Any) -> Any:
         return body if self._traits.eager else self._traits.function(body)
@@ -274,9 +305,29 @@ class Committer:
         averaged = self._apply.averages()
         return [i for i in range(len(self._variables)) if averaged and i not in present]
 
-    def _unit(self, number: int, unit: Unit, last: bool, skip: int, given: Any) -> None:
-        """Write one unit, in a graph or eagerly."""
-        gradients, shared = given
+    def _write(self, update: _Update, numbers: Sequence[int], skip: int, given: Any) -> None:
+        """Write units, in a graph or eagerly.
+
+        Args:
+            update: The update they are of.
+            numbers: Theirs.
+            skip: So many writes of the first one are done already.
+            given: The gradients of all of their variables, and what is shared.
+        """
+        gradients, shared = iter(given[0]), given[1]
+        ends: list[Any] = []  # of the unit before
+        for number in numbers:
+            own = [next(gradients) for _ in update.units[number].members]
+            write = functools.partial(self._unit, update, number, own, shared, skip)
+            with tf.control_dependencies(ends):
+                ends = _end_of(write)
+            skip = 0
+
+    def _unit(
+        self, update: _Update, number: int, gradients: Sequence[Any], shared: Any, skip: int
+    ) -> None:
+        """Write one unit."""
+        unit, last = update.units[number], number == len(update.units) - 1
 
         def write() -> None:
             if unit.in_turn:
@@ -301,7 +352,7 @@ class Committer:
             if last:
                 self._apply.leave()
             if number is not None:
-                self._progress.assign((number + 1) * _UNIT)
+                self._tell(number, _UNIT)
 
         ops.cond(shared["finite"], wrote, left)
 
@@ -321,7 +372,7 @@ class Committer:
         written = overlay.write(after)
         if number is not None:
             with tf.control_dependencies(written):
-                self._progress.assign((number + 1) * _UNIT, read_value=False)
+                self._tell(number, _UNIT)
         return overlay.ready
 
     def _write_in_turn(
@@ -335,27 +386,45 @@ class Committer:
         skip: int,
     ) -> None:
         """Write a unit in place, but for so many writes that are done."""
-
-        def tell(writes: int) -> Any:
-            return self._progress.assign(number * _UNIT + writes, read_value=False)
-
         # Room for all of it is asked for, and given back, before the update begins: the other units
-        # need less, and have the gradients' memory of those before them.
+        # need no more.
         begins = number == 0 and not skip
-        # (In rows of a megabyte: a dimension is a number of 32 bits.)
-        shape = [self._units.scratch(unit) // 2**20, 2**20]
-        room = [tf.raw_ops.Empty(shape=shape, dtype=tf.uint8)] if begins else []
+        room = _end_of(functools.partial(_ask_for, self._units.scratch(unit))) if begins else []
+        tell = functools.partial(self._tell, number)
         with tf.control_dependencies(room), InTurn(self._optimizer, skip, tell) as turn:
             self._apply.write(unit, gradients, shared, last, turn)
         with tf.control_dependencies(turn.told):
             tell(_UNIT)
+
+    def _tell(self, number: int, writes: int) -> Any:
+        """Note how far a unit is."""
+        return self._progress.assign(number * _UNIT + writes, read_value=False)
+
+
+def _end_of(write: Callable[[], None]) -> list[Any]:
+    """Write, and make an op that is run when all of it is done; none where it is not in a graph."""
+    if tf.executing_eagerly():
+        write()
+        return []
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    write()
+    with tf.control_dependencies(graph.get_operations()[before:]):
+        return [tf.no_op()]
+
+
+def _ask_for(room: int) -> None:
+    """Allocate so much and give it back; in rows, as a dimension is a number of 32 bits."""
+    tf.raw_ops.Empty(shape=[room // 2**20, 2**20], dtype=tf.uint8)
 
 
 def _to_host(gradient: Any) -> Any:
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            on_host(gradient.values), on_host(gradient.indices), gradient.dense_shape
-        )
+        with tf.device("CPU:0"):  # as tensors: a function takes no rows that are arrays
+            rows, indices = map(
+                tf.convert_to_tensor, map(on_host, (gradient.values, gradient.indices))
+            )
+        return tf.IndexedSlices(rows, indices, gradient.dense_shape)
     return on_host(gradient)

@@ -86,6 +86,7 @@ class PartialApply:
                 self._decay(variable)
                 gradient = self._prepared(gradient, shared)
                 if turn is not None and unit.by_kernel:
+                    turn.catch_up()
                     turn.write(partial(write_in_place, optimizer, variable, gradient, rate))
                 else:
                     with self._sums[i].shown() if i in self._sums else contextlib.nullcontext():

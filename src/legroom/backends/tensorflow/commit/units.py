@@ -108,6 +108,10 @@ class Units:
         self._in_turn = self._kernels | {
             i for i, variable in large.items() if len(variable.shape) in able
         }
+        # Without slots a sparse gradient's rows are all that is written, and can be at once.
+        slots = self._slots >= 1
+        self._ranks = {i: len(variable.shape) for i, variable in large.items()} if slots else {}
+        self._able: dict[int, bool] = {}  # by rank, whether rows can be written in turn
 
     def of(self, gradients: Sequence[Any], present: Sequence[int]) -> list[Unit]:
         """The units for gradients like these, in their order.
@@ -116,11 +120,22 @@ class Units:
             gradients: One for each variable.
             present: The places of the variables that are updated.
         """
-        dense = {i for i in present if isinstance(gradients[i], tf.Tensor)}
-        in_turn = sorted(self._in_turn & dense)
-        units = [Unit([i], in_turn=True, by_kernel=i in self._kernels) for i in in_turn]
+        kernels = {i for i in self._kernels if isinstance(gradients[i], tf.Tensor)}
+        in_turn = [
+            i
+            for i in present
+            if (i in self._in_turn if isinstance(gradients[i], tf.Tensor) else self._by_rows(i))
+        ]
+        units = [Unit([i], in_turn=True, by_kernel=i in kernels) for i in in_turn]
         units += self.beside([i for i in present if i not in in_turn])
         return sorted(units, key=lambda unit: -self.scratch(unit))
+
+    def _by_rows(self, i: int) -> bool:
+        """Whether a variable with a sparse gradient can be written in turn."""
+        rank = self._ranks.get(i)
+        if rank is not None and rank not in self._able:
+            self._able[rank] = can_stop_between(self._inner, rank, sparse=True)
+        return rank is not None and self._able[rank]
 
     def beside(self, present: Sequence[int]) -> list[Unit]:
         """Units that are written at once: small variables together, large ones by themselves."""
