@@ -48,7 +48,7 @@ try:
             slice_size=options.slice_size,
         )  # fmt: skip
         report = history.legroom
-except (legroom.CannotFit, tf.errors.ResourceExhaustedError):
+except (legroom.CannotFitError, tf.errors.ResourceExhaustedError):
     print(json.dumps({"fits": False}))
     raise SystemExit from None
 print(

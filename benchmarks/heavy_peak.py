@@ -39,7 +39,7 @@ try:
     else:
         report = legroom.fit(model, data, verbose=0, callbacks=[clock]).legroom
         said = [event.text for event in report.events if event.text]
-except (legroom.CannotFit, tf.errors.ResourceExhaustedError) as error:
+except (legroom.CannotFitError, tf.errors.ResourceExhaustedError) as error:
     print(json.dumps({"fits": False, "error": str(error)[:300]}))
     raise SystemExit from None
 

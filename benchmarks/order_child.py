@@ -32,7 +32,7 @@ import tensorflow as tf  # noqa: E402
 from turns import take_turns  # noqa: E402
 from zoo import compiled, one_batch  # noqa: E402
 
-from legroom.core.errors import CannotFit  # noqa: E402
+from legroom.core.errors import CannotFitError  # noqa: E402
 from legroom.guarding.options import GuardOptions, Start  # noqa: E402
 from legroom.guarding.registry import registry  # noqa: E402
 from legroom.prediction.sources import Prediction  # noqa: E402
@@ -61,7 +61,7 @@ def peak() -> dict[str, Any]:
             tf.config.experimental.reset_memory_stats("CPU:0")
             model.fit(data, steps_per_epoch=1, verbose=0)
             peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
-    except (tf.errors.ResourceExhaustedError, CannotFit):
+    except (tf.errors.ResourceExhaustedError, CannotFitError):
         peaks = []
     return {"peaks": peaks}
 

@@ -58,6 +58,6 @@ try:
         # The quickest step of the later epochs: in the first, functions are traced.
         "step": min(itertools.chain(*(clock.steps[1:] or clock.steps))),
     }
-except legroom.CannotFit as error:
+except legroom.CannotFitError as error:
     found |= {"fits": False, "why": str(error)}
 print(json.dumps(found))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legroom.core.errors import (
-        BadBudget,
-        CannotFit,
+        BadBudgetError,
+        CannotFitError,
         LegroomError,
-        OutOfMemory,
+        OutOfMemoryError,
         SnapshotError,
-        UnsupportedModel,
+        UnsupportedModelError,
     )
     from legroom.core.released import Released
     from legroom.data.stream import stream
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from legroom.doctor.slim import slim
     from legroom.doctor.watch import watch
     from legroom.guarding import fit, guard, install, limit, resumable, step
-    from legroom.guarding.tensorboard import TensorBoard
+    from legroom.guarding.tensorboard import MemoryTensorBoard
     from legroom.guarding.uninstalling import uninstall
     from legroom.planning import Plan, largest_batch, plan
     from legroom.prediction.explain import explain
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "BadBudget",
-    "CannotFit",
+    "BadBudgetError",
+    "CannotFitError",
     "Diagnosis",
     "Estimate",
     "Finding",
     "LegroomError",
-    "OutOfMemory",
+    "MemoryTensorBoard",
+    "OutOfMemoryError",
     "Plan",
     "Released",
     "RunReport",
     "SnapshotError",
-    "TensorBoard",
-    "UnsupportedModel",
+    "UnsupportedModelError",
     "__version__",
     "check",
     "estimate",
@@ -77,18 +77,18 @@ __all__ = [
 
 _MEMORY = "LEGROOM_MEMORY"
 _HOMES = {
-    "BadBudget": "legroom.core.errors",
-    "CannotFit": "legroom.core.errors",
+    "BadBudgetError": "legroom.core.errors",
+    "CannotFitError": "legroom.core.errors",
     "Diagnosis": "legroom.report.explain",
     "Estimate": "legroom.prediction.show",
     "LegroomError": "legroom.core.errors",
-    "OutOfMemory": "legroom.core.errors",
+    "OutOfMemoryError": "legroom.core.errors",
     "Plan": "legroom.planning",
     "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
-    "TensorBoard": "legroom.guarding.tensorboard",
-    "UnsupportedModel": "legroom.core.errors",
+    "MemoryTensorBoard": "legroom.guarding.tensorboard",
+    "UnsupportedModelError": "legroom.core.errors",
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",
     "estimate": "legroom.prediction.show",
@@ -108,6 +108,14 @@ _HOMES = {
     "uninstall": "legroom.guarding.uninstalling",
     "watch": "legroom.doctor.watch",
 }
+# Names of before, for one release.
+_RENAMED = {
+    "BadBudget": "BadBudgetError",
+    "CannotFit": "CannotFitError",
+    "OutOfMemory": "OutOfMemoryError",
+    "TensorBoard": "MemoryTensorBoard",
+    "UnsupportedModel": "UnsupportedModelError",
+}
 
 
 def _cap_from_environment() -> None:
@@ -120,11 +128,11 @@ def _cap_from_environment() -> None:
         return  # the command line reads the variable itself, and has better words for it
 
     from legroom.backends.base import current, running
-    from legroom.core.errors import UnsupportedModel
+    from legroom.core.errors import UnsupportedModelError
 
     try:
         wanted = running() is None and current().caps.capped_bytes() is None
-    except UnsupportedModel as error:
+    except UnsupportedModelError as error:
         import warnings
 
         warnings.warn(f"{_MEMORY} has no effect. {error}", stacklevel=3)
@@ -153,6 +161,12 @@ def __getattr__(name: str) -> Any:
         value: Any = version("legroom")
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        warnings.warn(f"legroom.{name} is legroom.{new} now.", DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     else:
         raise AttributeError(f"module 'legroom' has no attribute {name!r}")
     globals()[name] = value

@@ -36,7 +36,7 @@ def plan(made: dict[str, Any]) -> dict[str, Any]:
     way = {"name": EVIL, "peak_bytes": 19_000_000, "time_factor": 1.02, "fits": True,
            "exact": True, "reason": "", "slice_size": 16}  # fmt: skip
     other = {**way, "name": "as it is", "peak_bytes": 41_000_000, "reason": EVIL, "fits": False}
-    return {"chosen": way, "passed_over": [other], "estimate": made, "batch_size": 64,
+    return {"chosen": way, "alternatives": [other], "estimate": made, "batch_size": 64,
             "budget_bytes": 30_000_000, "next_better_bytes": 41_000_000}  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_its_numbers_are_those_of_the_record(tmp_path: Path, open_page: Callable
     assert shown.values(".layers [data-bytes]") == [str(size) for _, size in made["layers"]]
     assert shown.values(".measured [data-bytes]") == ["13000000", "14000000"]
     assert shown.values(".planned [data-bytes]") == ["19000000", "25000000"]
-    assert shown.values(".ways [data-bytes]") == ["19000000", "41000000"]
+    assert shown.values(".strategies [data-bytes]") == ["19000000", "41000000"]
     assert shown.values(".stages [data-bytes]") == ["1000", "5000000"]
     assert shown.page.inner_text("[data-figure=peak_bytes]") == "25.0 MB"
     for chart, said in (("memory", "device: 10.0 MB"), ("step", "in use ")):

@@ -194,7 +194,7 @@ def test_an_update_that_has_no_room_is_not_begun(all_large, monkeypatch, writes)
     writes.append(made.append)
     monkeypatch.setattr(units.Units, "scratch", lambda self, unit: 2**50)
     model, untrained = build("Adam"), build("Adam")
-    with pytest.raises(legroom.CannotFit):
+    with pytest.raises(legroom.CannotFitError):
         # Of a fixed size, so that nothing smaller is tried: each failure takes ten seconds.
         fit(lambda *args, **options: legroom.fit(model, *args, slice_size=BATCH, **options))
     assert not made

@@ -16,7 +16,7 @@ from legroom.backends.tensorflow.recompute.blocks import (
     keep_everything,
     recompute_blocks,
 )
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(12, 8, 8, 3)).astype("float32")
@@ -198,5 +198,5 @@ def test_keeping_everything_again():
 
 def test_a_layer_that_is_not_there():
     model, _ = convolutional()
-    with pytest.raises(UnsupportedModel, match="no layer of that name"):
+    with pytest.raises(UnsupportedModelError, match="no layer of that name"):
         recompute_blocks(model, [["nothing_like_it"]])

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from legroom.core.errors import CannotFit
+from legroom.core.errors import CannotFitError
 from legroom.core.events import listening
 from legroom.guarding.loop import GuardedStep
 from legroom.guarding.options import GuardOptions, Start
@@ -160,7 +160,7 @@ def test_a_slice_size_fixed_by_hand(events):
     assert_trained(step, [data] * 3)
     before = step.state()
     step.pool.others = step.pool.limit - step.pool.own - 100
-    with pytest.raises(CannotFit, match="slice_size"):
+    with pytest.raises(CannotFitError, match="slice_size"):
         guard(data)
     assert step.ran == [8] * 4, "no other size is tried"
     assert_same(step.state(), before)
@@ -171,7 +171,7 @@ def test_not_even_one_sample(events, foresees):
     step = Step(Pool(), foresees=foresees)
     step.pool.limit = step.pool.own + 100
     before = step.state()
-    with pytest.raises(CannotFit, match="one sample at a time") as caught:
+    with pytest.raises(CannotFitError, match="one sample at a time") as caught:
         guarded(step)(batch())
     assert caught.value.budget_bytes == step.pool.limit
     assert (caught.value.needed_bytes is not None) == foresees
@@ -204,7 +204,7 @@ def test_exact_keeps_the_batch_whole_and_computes_again(events, foresees):
 def test_exact_gives_up_before_it_would_train_differently(events):
     step = in_need(0.1, centred=True)
     before = step.state()
-    with pytest.raises(CannotFit, match="centre mixes"):
+    with pytest.raises(CannotFitError, match="centre mixes"):
         guarded(step, exact=True)(batch())
     assert set(step.ran) <= {None, "lean"}
     assert_same(step.state(), before)

@@ -13,7 +13,7 @@ from keras import layers, optimizers
 import legroom
 from legroom.backends.keras.own_draws import own_draws
 from legroom.backends.tensorflow.device import oom
-from legroom.core.errors import OutOfMemory
+from legroom.core.errors import OutOfMemoryError
 from legroom.core.events import Event, Note, emit, listening
 
 from .comparing import VALUES, X, assert_same, compare_loops, state_of
@@ -139,9 +139,9 @@ def test_an_update_that_could_not_be_completed_is_not_made_again():
     @legroom.step
     def step(x):
         calls.append(x)
-        raise OutOfMemory("written in part") from ran_out
+        raise OutOfMemoryError("written in part") from ran_out
 
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(OutOfMemoryError):
         step(tf.constant(X))
     assert len(calls) == 1
 

@@ -78,7 +78,7 @@ def one_sample_is_too_much():
     before = model.get_weights()
     try:
         legroom.fit(model, x, y, batch_size=2, verbose=0)
-    except legroom.CannotFit as error:
+    except legroom.CannotFitError as error:
         return {
             "text": str(error), "needed": error.needed_bytes, "budget": error.budget_bytes,
             "untouched": same(before, model.get_weights()),
@@ -95,11 +95,12 @@ def batch_norm(exact):
     try:
         size = 160 if exact else 80  # 80 may fit once blocks are recomputed
         history = legroom.fit(model, x, y, batch_size=size, epochs=2, verbose=0, exact=exact)
-    except legroom.CannotFit as error:
+    except legroom.CannotFitError as error:
         return {"text": str(error), "untouched": same(before, model.get_weights())}
     events = history.legroom.events
     notes = [event.text for event in events if event.name == "note"]
-    return {"notes": notes, "slice_size": history.legroom.slice_size}
+    sizes = [event.data["slice_size"] for event in events if event.name == "plan"]
+    return {"notes": notes, "sizes": sizes}
 
 
 def too_large_to_compare():

@@ -436,7 +436,7 @@ def plans():
     try:
         legroom.plan(model, 64, memory=whole.peak_bytes // 2, source="traced", exact=True)
         exact = None
-    except legroom.CannotFit as error:
+    except legroom.CannotFitError as error:
         exact = str(error)
     one = legroom.estimate(model, 1, source="traced")
     # The sums of gradients, those of a slice, and the other 63 samples.
@@ -464,7 +464,7 @@ def plans():
         "tight": [tight.chosen.name, tight.slice_size],
         "peak": tight.chosen.peak_bytes,
         "budget": tight.budget_bytes,
-        "reasons": [way.reason for way in tight.passed_over],
+        "reasons": [way.reason for way in tight.alternatives],
         "notes": list(tight.notes),
         "exact": exact,
         "unsure": [unsure.chosen.sure, unsure.chosen.slice_size, unsure.notes[-1]],
@@ -510,7 +510,7 @@ def recompute():
         history = legroom.fit(made, x, y, batch_size=batch, shuffle=False, verbose=0, **options)
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - held)
         trained.append(made.get_weights())
-    ways = [plan.chosen, *plan.passed_over]
+    ways = [plan.chosen, *plan.alternatives]
     return {
         "ways": {way.name: [way.peak_bytes, way.time_factor, way.reason] for way in ways},
         "chosen": plan.chosen.name,

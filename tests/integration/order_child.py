@@ -21,7 +21,7 @@ import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
 import legroom  # noqa: E402
-from legroom.core.errors import CannotFit  # noqa: E402
+from legroom.core.errors import CannotFitError  # noqa: E402
 from legroom.guarding.options import GuardOptions, Start  # noqa: E402
 from legroom.guarding.registry import registry  # noqa: E402
 
@@ -79,12 +79,12 @@ def compare():
     for option in ("run_eagerly", "jit_compile"):
         try:
             plan(unet(**{option: True}), int(0.4 * high), allow=("order",))
-        except CannotFit as error:
+        except CannotFitError as error:
             refused[option] = str(error)
     return {
         "chosen": made.chosen.name,
         "ways": {w.name: [w.peak_bytes, w.time_factor, w.reason]
-                 for w in (made.chosen, *made.passed_over)},
+                 for w in (made.chosen, *made.alternatives)},
         "same": [all(map(np.array_equal, plain, other)) for other in (ordered, applied)],
         "peaks": [most, least],
         "told": [event.data for event in history.legroom.events if event.data.get("order")],

@@ -76,11 +76,11 @@ for allocator, forced in (("", "true"), ("cuda_malloc_async", "false")):
 seen["gpu"] = [pool.limit_bytes(), pool.is_certain()]
 try:
     read_budget(None, model)
-except legroom.BadBudget as error:
+except legroom.BadBudgetError as error:
     seen["unread"] = str(error)
 try:
     legroom.largest_batch(model, memory="100MiB")
-except legroom.BadBudget as error:
+except legroom.BadBudgetError as error:
     seen["largest"] = str(error)
 del os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]
 seen["asked"] = pool.read_device().grows

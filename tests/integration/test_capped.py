@@ -102,7 +102,7 @@ def test_batch_norm_is_named_once(seen):
     notes = [note for note in seen["batch_norm"]["notes"] if "the_norm" in note]
     assert len(notes) == 1
     assert "exact=True" in notes[0]
-    assert seen["batch_norm"]["slice_size"] < 80
+    assert min(seen["batch_norm"]["sizes"]) < 80  # the order of ops decides whether 80 fit later
 
 
 def test_exact_does_not_slice_batch_norm(seen):
@@ -138,9 +138,9 @@ def test_errors_are_the_users_own(seen):
         "LegroomError",
         "slice_size must be a whole number of samples, 1 or more. Received: slice_size=0",
     ]
-    assert budget[0] == "BadBudget"
-    assert model[0] == "UnsupportedModel"
-    assert late[0] == "BadBudget"
+    assert budget[0] == "BadBudgetError"
+    assert model[0] == "UnsupportedModelError"
+    assert late[0] == "BadBudgetError"
     assert "legroom run --memory 100MiB" in late[1]
 
 

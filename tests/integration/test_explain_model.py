@@ -233,7 +233,7 @@ net = keras.Sequential([
     keras.Input((32, 32, 3)), layers.Conv2D(8, 3), layers.Flatten(), layers.Dense(512, name="wide"),
 ])
 net.compile("adam", "mse")
-raise legroom.CannotFit("It does not fit.", budget_bytes=20_000_000)
+raise legroom.CannotFitError("It does not fit.", budget_bytes=20_000_000)
 """
     )
     done = run(str(script))

@@ -67,7 +67,7 @@ TRAINS = """
                               layers.GlobalAveragePooling2D(), layers.Dense(1)])
     model.compile("sgd", "mse")
     history = legroom.fit(model, x, y, batch_size=32, epochs=2, verbose=0, slice_size=8, callbacks=[
-        legroom.TensorBoard("logs"), keras.callbacks.CSVLogger("log.csv")])
+        legroom.MemoryTensorBoard("logs"), keras.callbacks.CSVLogger("log.csv")])
     print(json.dumps(history.history))
     own = keras.callbacks.TensorBoard("own")
     plain = model.fit(x, y, batch_size=32, verbose=0, callbacks=[own])

@@ -26,7 +26,7 @@ model.compile("adam", "mse")
 
 class Slow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.05)
+        time.sleep(0.1)  # so that a second run can be started meanwhile, on a busy machine too
 
 
 history = model.fit(x, x[:, :1], batch_size=16, epochs=4, verbose=0, callbacks=[Slow()])

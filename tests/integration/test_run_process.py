@@ -229,12 +229,12 @@ def test_cannot_fit_is_a_message_and_exit_code_3(place: Place) -> None:
     place.write(
         """
         import atexit
-        from legroom import CannotFit
+        from legroom import CannotFitError
         atexit.register(print, "atexit")
         try:
             raise RuntimeError("inner")
         except RuntimeError as error:
-            raise CannotFit("One sample needs 3.00 GB.\\nThe budget is 1.00 GB.") from error
+            raise CannotFitError("One sample needs 3.00 GB.\\nThe budget is 1.00 GB.") from error
         """
     )
     done = place.legroom("run", "script.py")
@@ -244,7 +244,9 @@ def test_cannot_fit_is_a_message_and_exit_code_3(place: Place) -> None:
 
 
 def test_cannot_fit_that_the_script_handles_is_its_own(same_as_plain) -> None:
-    same_as_plain("import legroom\ntry: raise legroom.CannotFit('x')\nexcept legroom.CannotFit: 0")
+    same_as_plain(
+        "import legroom\ntry: raise legroom.CannotFitError('x')\nexcept legroom.CannotFitError: 0"
+    )
 
 
 SHOW_CAPS = """

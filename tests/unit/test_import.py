@@ -32,7 +32,7 @@ def test_importing_is_quick() -> None:
 def test_errors_and_reports_need_no_framework() -> None:
     code = (
         "import legroom, sys\n"
-        "legroom.CannotFit, legroom.RunReport, legroom.__version__\n"
+        "legroom.CannotFitError, legroom.RunReport, legroom.__version__\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     assert python(code) == "[]\n"
@@ -54,3 +54,10 @@ def test_no_package_has_the_name_of_a_public_function() -> None:
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'legroom' has no attribute 'fitt'"):
         legroom.fitt  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), legroom._RENAMED.items())
+def test_old_names_stay_for_one_release(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"legroom.{old} is legroom.{new} now"):
+        assert getattr(legroom, old) is getattr(legroom, new)
+    assert old not in legroom.__all__

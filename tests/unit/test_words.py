@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "legroom"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "legroom"
 # What is for contributors, not for users.
 INTERNAL = {"backends/parts.py"}
 UNPLAIN = re.compile(
@@ -36,6 +37,23 @@ def sentences() -> Iterator[tuple[str, str]]:
                 text = node.value
                 if id(node) not in docstrings and len(text.split()) > 3 and name not in INTERNAL:
                     yield f"{name}:{node.lineno}", text
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every line of the documentation, the report page and the help of the commands."""
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *SOURCE.rglob("*.html")]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield f"{path.relative_to(ROOT)}:{number}", line
+    for path in (SOURCE / "cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield f"{path.name}:{node.name}", ast.get_docstring(node) or ""
+
+
+def test_pages_are_plain() -> None:
+    found = list(pages())
+    assert len(found) > 2000, "the pages are no longer found"
+    assert not {place: UNPLAIN.findall(text) for place, text in found if UNPLAIN.search(text)}
 
 
 def test_messages_are_plain_and_short() -> None:

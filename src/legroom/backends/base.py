@@ -27,7 +27,7 @@ from legroom.backends.models import (
     StepForecast,
 )
 from legroom.backends.steps import BackendStep
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 from legroom.core.traces import LayerCost
 from legroom.machine.budget import DeviceReading
 
@@ -125,7 +125,7 @@ class Device(Protocol):
         ...
 
     def set_limit(self, limit: int) -> None:
-        """Cap it; raises `BadBudget` where that comes too late."""
+        """Cap it; raises `BadBudgetError` where that comes too late."""
         ...
 
 
@@ -383,11 +383,11 @@ def current() -> Backend:
     """The backend that Keras runs on, or will run on when it is imported.
 
     Raises:
-        UnsupportedModel: If legroom does not know it yet.
+        UnsupportedModelError: If legroom does not know it yet.
     """
     name = _name()
     if name not in _HOMES:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"legroom guards Keras on TensorFlow so far; here Keras runs on {name!r}. "
             "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
         )

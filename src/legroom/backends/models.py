@@ -24,7 +24,7 @@ class ModelFiles(Protocol):
     """Saved models. Importing it must not import Keras."""
 
     def read_config(self, path: Path) -> dict[str, Any]:
-        """The architecture in a file, without Keras; raises `UnsupportedModel`, `OSError`."""
+        """The architecture in a file, without Keras; raises `UnsupportedModelError`, `OSError`."""
         ...
 
     def read_compiled(self, config: dict[str, Any]) -> tuple[Any, Any]:
@@ -40,7 +40,7 @@ class Models(Protocol):
     """Models read, not run, and without allocating anything."""
 
     def check_model(self, model: Any, method: str) -> None:
-        """Raises `UnsupportedModel` for one that can't be asked about."""
+        """Raises `UnsupportedModelError` for one that can't be asked about."""
         ...
 
     def architecture(self, model: Any) -> dict[str, Any] | None:

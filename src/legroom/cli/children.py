@@ -137,7 +137,7 @@ def error_lines(output: str) -> str:
     for number in range(len(lines) - 1, -1, -1):
         name, colon, rest = lines[number].partition(": ")
         last = name.rpartition(".")[2]
-        if colon and " " not in name and last.endswith(("Error", "Exception", "Exit", "CannotFit")):
+        if colon and " " not in name and last.endswith(("Error", "Exception", "Exit")):
             told = [line for line in (rest, *lines[number + 1 :]) if "OOM when" in line]
             return f"{last}: {told[-1] if told else rest}"
     return lines[-1] if lines else "no output"

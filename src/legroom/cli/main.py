@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 
 __all__ = ["main"]
 
@@ -54,9 +54,9 @@ class _Commands(TyperGroup):
 
 
 def _exit_code(error: LegroomError) -> int:
-    if isinstance(error, CannotFit):
+    if isinstance(error, CannotFitError):
         return _CANNOT_FIT
-    return _USAGE if isinstance(error, BadBudget) else _FAILED
+    return _USAGE if isinstance(error, BadBudgetError) else _FAILED
 
 
 _app = typer.Typer(

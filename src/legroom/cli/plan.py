@@ -119,7 +119,7 @@ def plan(
 
     `legroom plan --model m.keras --batch-size 64 --memory 8GiB --json`
 
-    **Exit code**: 0 if it fits in some way, 3 if in none, 2 if the command can't be understood.
+    **Exit code**: 0 if a strategy fits, 3 if none does, 2 if the command can't be understood.
     """
     from legroom.cli.planning import Question, ask
 
@@ -151,7 +151,7 @@ def plan(
         budget_bytes=_budget(memory, device),
         optimizer=optimizer,
         length=length,
-        allow=("slices", "order", "remat", *(("mixed_precision",) if mixed_precision else ())),
+        allow=("slices", "order", "recompute", *(("mixed_precision",) if mixed_precision else ())),
         exact=exact,
         source=source,
     )
@@ -177,7 +177,7 @@ def _budget(memory: str | None, device: str | None) -> int | None:
     """The budget in bytes.
 
     Raises:
-        BadBudget: If it can't be read, no device has the name, or a card has nothing free.
+        BadBudgetError: If it can't be read, no device has the name, or a card has nothing free.
     """
     if device is not None:
         from legroom.machine.devices import find_device

@@ -16,13 +16,16 @@ import tempfile
 from pathlib import Path
 
 from legroom.cli.children import require_tensorflow
-from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.records import Record
-from legroom.planning.ways import Plan
+from legroom.planning.strategies import Plan
 
 __all__ = ["ERRORS", "Question", "ask"]
 
-ERRORS: dict[str, type[LegroomError]] = {"CannotFit": CannotFit, "BadBudget": BadBudget}
+ERRORS: dict[str, type[LegroomError]] = {
+    "CannotFitError": CannotFitError,
+    "BadBudgetError": BadBudgetError,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Question(Record):
     budget_bytes: int | None = None
     optimizer: str = "adam"
     length: int | None = None
-    allow: tuple[str, ...] = ("slices", "order", "remat")
+    allow: tuple[str, ...] = ("slices", "order", "recompute")
     exact: bool = False
     source: str = "auto"
 

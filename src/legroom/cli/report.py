@@ -59,7 +59,7 @@ def report(
     """Make a page about a run: one HTML file that needs nothing else.
 
     Memory over time with its limit and what happened, the memory of a step by what it is for,
-    layers by what they hold, predicted against measured, other ways and what they would have
+    layers by what they hold, predicted against measured, the alternatives and what they would have
     needed, the input's stages, findings, machine and versions. It is made from what the run wrote
     down while it ran, so a run that was killed has one too.
 

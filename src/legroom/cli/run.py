@@ -20,7 +20,7 @@ from legroom.cli.script import (
     not_a_script,
 )
 from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.units import MEMORY_VARIABLE
 
 __all__ = ["CONTEXT_SETTINGS", "run"]
@@ -255,7 +255,7 @@ def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
     """The child's environment for a hard cap.
 
     Raises:
-        BadBudget: If the size can't be read, or no training could run in it on this machine.
+        BadBudgetError: If the size can't be read, or no training could run in it on this machine.
     """
     from legroom.core.units import format_bytes, parse_size
     from legroom.machine.memory import device_limit, device_total
@@ -263,7 +263,7 @@ def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
     whole = device_total()
     limit = parse_size(memory, whole=device_limit())
     if limit > whole:
-        raise BadBudget(
+        raise BadBudgetError(
             f"A cap of {memory} is more than this machine has, which is {format_bytes(whole)}. "
             "Give less, or leave --memory out to use what there is."
         )

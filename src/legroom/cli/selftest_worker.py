@@ -205,7 +205,7 @@ def _check_refuse(limit: int) -> dict[str, Any]:
     message = ""
     try:
         legroom.fit(model, x, y, batch_size=1, verbose=0)
-    except legroom.CannotFit as error:
+    except legroom.CannotFitError as error:
         message = str(error)
     off = _difference(untouched, model)
     del held
@@ -213,8 +213,8 @@ def _check_refuse(limit: int) -> dict[str, Any]:
     history = legroom.fit(model, x, y, batch_size=1, verbose=0)
     return {
         "passed": bool(message) and off == 0.0 and history.legroom.samples_seen == 1,
-        "figures": f"{'CannotFit' if message else 'NO CannotFit'}, weights and slots differ by "
-        f"{off:.0g}, trains on with more memory",
+        "figures": f"{'CannotFitError' if message else 'NO CannotFitError'}, weights and slots "
+        f"differ by {off:.0g}, trains on with more memory",
     }
 
 

@@ -41,7 +41,7 @@ def watch(
 ) -> None:
     """Show the memory of a process and its children, their limit, and their GPUs.
 
-    Whether or not legroom runs it. In a terminal as a curve that is drawn anew; elsewhere as a
+    Whether or not legroom runs it. In a terminal as a live curve; elsewhere as a
     line every few seconds; with `--csv` or `--json` as a line for each reading, and what the
     command prints to stdout goes to stderr.
 

@@ -1,12 +1,12 @@
 """Every error legroom raises on purpose.
 
     LegroomError
-    ├── CannotFit          the training does not fit, even at one sample at a time
-    ├── OutOfMemory        memory ran out where legroom can't repeat the work
-    ├── BadBudget          a size or a limit that can't be used, or comes too late
-    ├── SnapshotError      a snapshot that can't be written or trusted
-    ├── UnlikeBefore       a step that did something else than when it was looked at
-    └── UnsupportedModel   something legroom can't guard, estimate or plan for
+    ├── CannotFitError         the training does not fit, even at one sample at a time
+    ├── OutOfMemoryError       memory ran out where legroom can't repeat the work
+    ├── BadBudgetError         a size or a limit that can't be used, or comes too late
+    ├── SnapshotError          a snapshot that can't be written or trusted
+    ├── UnlikeBeforeError      a step that did something else than when it was looked at
+    └── UnsupportedModelError  something legroom can't guard, estimate or plan for
 
 Each message says what was wrong, what was received, what was expected and what to do next.
 """
@@ -14,13 +14,13 @@ Each message says what was wrong, what was received, what was expected and what 
 from __future__ import annotations
 
 __all__ = [
-    "BadBudget",
-    "CannotFit",
+    "BadBudgetError",
+    "CannotFitError",
     "LegroomError",
-    "OutOfMemory",
+    "OutOfMemoryError",
     "SnapshotError",
-    "UnlikeBefore",
-    "UnsupportedModel",
+    "UnlikeBeforeError",
+    "UnsupportedModelError",
 ]
 
 
@@ -28,7 +28,7 @@ class LegroomError(Exception):
     """Base of all errors that legroom raises on purpose."""
 
 
-class CannotFit(LegroomError):
+class CannotFitError(LegroomError):
     """The training does not fit in the budget, even at one sample at a time.
 
     The weights are as they were before the step that was tried.
@@ -47,11 +47,11 @@ class CannotFit(LegroomError):
         self.budget_bytes = budget_bytes
 
 
-class OutOfMemory(LegroomError):
+class OutOfMemoryError(LegroomError):
     """Memory ran out in a place that legroom can't repeat with less."""
 
 
-class BadBudget(LegroomError, ValueError):
+class BadBudgetError(LegroomError, ValueError):
     """A size that can't be read, can't be used here, or comes too late."""
 
 
@@ -59,12 +59,12 @@ class SnapshotError(LegroomError):
     """A snapshot could not be written, or what was read can't be trusted."""
 
 
-class UnlikeBefore(LegroomError):
+class UnlikeBeforeError(LegroomError):
     """A step did something else than when it was looked at, so its slices do not make it up.
 
     It never leaves legroom: the step is undone, and runs whole.
     """
 
 
-class UnsupportedModel(LegroomError):
+class UnsupportedModelError(LegroomError):
     """A model or step that this function of legroom can't work with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 
 __all__ = ["MEMORY_VARIABLE", "format_bytes", "format_seconds", "parse_size"]
 
@@ -32,35 +32,39 @@ def parse_size(size: str | int | float, *, whole: int | None = None) -> int:
         whole: What 100 % stands for. Without it a percentage is refused.
 
     Raises:
-        BadBudget: If the size can't be read, or is not above zero.
+        BadBudgetError: If the size can't be read, or is not above zero.
     """
     if isinstance(size, bool) or not isinstance(size, (str, int, float)):
-        raise BadBudget(f"A size can't be a {type(size).__name__}. {_EXPECTED} Received: {size!r}")
+        raise BadBudgetError(
+            f"A size can't be a {type(size).__name__}. {_EXPECTED} Received: {size!r}"
+        )
     if isinstance(size, (int, float)):
         if not math.isfinite(size):
-            raise BadBudget(f"A size must be a finite number. {_EXPECTED} Received: {size!r}")
+            raise BadBudgetError(f"A size must be a finite number. {_EXPECTED} Received: {size!r}")
         count = float(size)
     else:
         match = _SIZE.fullmatch(size)
         unit = match.group(2).lower() if match else ""
         if match is None or (unit != "%" and unit not in _UNITS):
-            raise BadBudget(f"A size that can't be read. {_EXPECTED} Received: {size!r}")
+            raise BadBudgetError(f"A size that can't be read. {_EXPECTED} Received: {size!r}")
         count = float(match.group(1))
         if unit == "%":
             if whole is None:
-                raise BadBudget(
+                raise BadBudgetError(
                     "A percentage needs a device whose memory is known, and none was found here. "
                     f'Give the size itself, as in "8GiB". Received: {size!r}'
                 )
             if count > 100:
-                raise BadBudget(f"More than 100 % of the memory can't be used. Received: {size!r}")
+                raise BadBudgetError(
+                    f"More than 100 % of the memory can't be used. Received: {size!r}"
+                )
             count *= whole / 100
         else:
             count *= _UNITS[unit]
     if count < 1:
-        raise BadBudget(f"A size must be above zero. {_EXPECTED} Received: {size!r}")
+        raise BadBudgetError(f"A size must be above zero. {_EXPECTED} Received: {size!r}")
     if count >= 2**62:
-        raise BadBudget(f"A size larger than any memory. {_EXPECTED} Received: {size!r}")
+        raise BadBudgetError(f"A size larger than any memory. {_EXPECTED} Received: {size!r}")
     return int(count)
 
 

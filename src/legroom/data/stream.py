@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from legroom.backends.base import named
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.units import format_bytes, parse_size
 from legroom.data.arrays import ArrayFiles, ArraysInMemory, is_mapped
 from legroom.data.images import is_image, list_images
@@ -71,7 +71,7 @@ def stream(
         Further stages can follow; `class_names` has the names of the classes.
 
     Raises:
-        BadBudget: If the memory is too small even for a few batches.
+        BadBudgetError: If the memory is too small even for a few batches.
         TypeError: If the source is none of these.
         ValueError: If something is wrong with it.
     """
@@ -138,7 +138,7 @@ def _chunks_at_once(source: Source, budget: int, batch_size: int, in_flight: flo
 
 def _needed(budget: int, least: float, what: str, hint: str = "") -> None:
     if budget < least:
-        raise BadBudget(
+        raise BadBudgetError(
             f"memory={format_bytes(budget)} is too little for a stream of {what}: it needs at "
             f"least {format_bytes(least)}. Give it more, or smaller batches.{hint}"
         )

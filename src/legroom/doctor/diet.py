@@ -37,7 +37,7 @@ def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) 
         data: As for `legroom.estimate`.
 
     Raises:
-        UnsupportedModel: If the model can't be asked about.
+        UnsupportedModelError: If the model can't be asked about.
     """
     samples = read_batch_size(batch_size or 32)
     before = Prediction(model, data=data).estimate(samples)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from legroom.core.errors import LegroomError, OutOfMemory
+from legroom.core.errors import LegroomError, OutOfMemoryError
 from legroom.core.events import (
     IsolatedFinished,
     IsolatedProgress,
@@ -56,7 +56,7 @@ def isolated(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         What the function returned.
 
     Raises:
-        OutOfMemory: If the process was killed, as the kernel does when memory runs out.
+        OutOfMemoryError: If the process was killed, as the kernel does when memory runs out.
         LegroomError: If it died otherwise, or something can't be sent.
     """
     if not callable(function):
@@ -192,7 +192,7 @@ def _death(name: str, code: int, peak: int) -> LegroomError:
     if code < 0:
         number = signal.Signals(-code).name
         if -code == signal.SIGKILL:
-            return OutOfMemory(
+            return OutOfMemoryError(
                 f"The process of {name} was killed (SIGKILL), as the kernel does when main memory "
                 f"runs out. {held} Train with less: a smaller batch, data that is read as "
                 "it is needed, or more memory for the container."

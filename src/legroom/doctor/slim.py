@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 from legroom.core.events import Note, emit
 from legroom.doctor.changes import CHANGES, PRUNED_SHARE
 
@@ -32,14 +32,14 @@ def slim(model: Any, *, change: str) -> Any:
 
     Raises:
         ValueError: If there is no such change, or nothing that it would change.
-        UnsupportedModel: If the model's architecture is known to its own code only.
+        UnsupportedModelError: If the model's architecture is known to its own code only.
     """
     if change not in (_INT8, _PRUNED, *CHANGES):
         names = ", ".join([*CHANGES, _INT8, _PRUNED])
         raise ValueError(f"There is no change {change!r}. Expected one of {names}.")
     backend = current()
     if backend.models.architecture(model) is None:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"legroom.slim changes sequential and functional models; what {model.name!r} is made "
             "of is known to its own code only. legroom.check(model) says what to change there."
         )

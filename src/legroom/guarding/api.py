@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from legroom.backends.base import current, running
 from legroom.core.aside import say_left_out
 from legroom.core.disabled import is_disabled
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 from legroom.core.units import parse_size
 from legroom.guarding.importing import after_import
 from legroom.guarding.options import GuardOptions
 
 if TYPE_CHECKING:
-    from legroom.planning.ways import Plan
+    from legroom.planning.strategies import Plan
 
 __all__ = ["fit", "guard", "install", "limit", "resumable", "step"]
 
@@ -51,7 +51,7 @@ def fit(
         Keras's `History`; its `.legroom` is the run's :class:`~legroom.RunReport`.
 
     Raises:
-        CannotFit: If even one sample at a time is too much.
+        CannotFitError: If even one sample at a time is too much.
         LegroomError: If the plan is for another model, or of another version of legroom.
         SnapshotError: If another process trains in the folder.
     """
@@ -119,7 +119,7 @@ def limit(size: str | int) -> None:
     To be called before TensorFlow takes memory; on a CPU before it is imported.
 
     Raises:
-        BadBudget: If the size can't be used, or it is too late.
+        BadBudgetError: If the size can't be used, or it is too late.
     """
     if is_disabled():
         return
@@ -227,7 +227,7 @@ def _checked(model: Any) -> Any:
         legacy = " It is a model of the old tf_keras; legroom needs Keras 3." * (
             module.startswith("tf_keras")
         )
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"Expected a Keras model.{legacy} Received: {type(model).__name__} of {module}"
         )
     return model
@@ -235,7 +235,7 @@ def _checked(model: Any) -> Any:
 
 def _refuse_legacy() -> None:
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             "TF_USE_LEGACY_KERAS is set, so tf.keras is the old Keras 2. legroom guards Keras 3: "
             "unset the variable, and import keras (or tf.keras) as it comes with TensorFlow."
         )

@@ -44,13 +44,13 @@ class Foresight:
 
 
 def _tell_plan(model: Any, data: Any, samples: int, budget: int | None) -> None:
-    from legroom.core.errors import CannotFit
+    from legroom.core.errors import CannotFitError
     from legroom.planning.make import plan
     from legroom.prediction.sources import estimate
 
     try:
         made = plan(model, samples, memory=budget, data=data, source="traced")
-    except CannotFit:
+    except CannotFitError:
         alone = estimate(model, samples, data=data, source="traced")
         emit(Predicted(estimate=alone.to_dict()))
         return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from legroom.backends.steps import BackendStep, Needs
-from legroom.core.errors import CannotFit, OutOfMemory
+from legroom.core.errors import CannotFitError, OutOfMemoryError
 from legroom.core.events import Progress, RanOut, emit
 from legroom.guarding import wording
 from legroom.guarding.lean import Lean
@@ -427,7 +427,7 @@ class GuardedStep:
             raise self._does_not_fit(data, 1, in_use)
         if self._step.broken_by_oom:
             tell(wording.ran_out(place, needed), broken=True)
-            raise OutOfMemory(wording.broken(size))
+            raise OutOfMemoryError(wording.broken(size))
         rules = self._step.rules(data)
         if rules.refusal is not None or (self._options.exact and not rules.exact):
             if self._recompute(data, samples, None):
@@ -449,7 +449,7 @@ class GuardedStep:
         tell(wording.repeated(self._tell.subject, place, needed, samples, chosen))
         self._tell.plan(samples, chosen, "oom")
 
-    def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFit:
+    def _does_not_fit(self, data: Any, size: int, in_use: int | None) -> CannotFitError:
         return self._tell.cannot_fit(
             size,
             in_use,

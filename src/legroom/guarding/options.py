@@ -55,7 +55,7 @@ class GuardOptions:
         """Check what the user gave.
 
         Raises:
-            BadBudget: If the budget can't be read.
+            BadBudgetError: If the budget can't be read.
             LegroomError: If the slice size is no whole number above zero.
         """
         budget = None

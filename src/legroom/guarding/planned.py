@@ -9,7 +9,7 @@ from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
 from legroom.guarding.options import GuardOptions, Start
 from legroom.planning.bound import blocks_here, check_plan, register_applier
-from legroom.planning.ways import Plan
+from legroom.planning.strategies import Plan
 
 __all__ = ["guard_by_plan", "planned_options"]
 

@@ -126,7 +126,7 @@ def _patch_backend() -> bool:
     """Take our place in Keras's trainer, where it is not taken yet; whether that is possible.
 
     Raises:
-        UnsupportedModel: If Keras runs on a backend that legroom does not know yet.
+        UnsupportedModelError: If Keras runs on a backend that legroom does not know yet.
     """
     import keras  # noqa: F401  (which knows its backend then)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from legroom.core.errors import CannotFit
+from legroom.core.errors import CannotFitError
 from legroom.core.events import DidNotFit, Measured, Note, Planned, emit
 from legroom.guarding import wording
 from legroom.guarding.step_budget import StepBudget
@@ -124,7 +124,7 @@ class Telling:
         tensors: Sequence[tuple[str, int]],
         *,
         fixed: bool,
-    ) -> CannotFit:
+    ) -> CannotFitError:
         """The end: slices of this size are too much, and there are no smaller ones."""
         need = None if needs is None else needs(size)
         text = wording.cannot_fit(
@@ -136,7 +136,7 @@ class Telling:
             tensors=tensors,
         )
         emit(DidNotFit(data_text=text, slice_size=size, budget_bytes=self.budget_bytes))
-        return CannotFit(
+        return CannotFitError(
             text,
             needed_bytes=None if need is None else need + (in_use or 0),
             budget_bytes=self.budget_bytes,
@@ -150,8 +150,8 @@ class Telling:
         needed: int | None,
         *,
         exact: bool = False,
-    ) -> CannotFit:
+    ) -> CannotFitError:
         """The end: the whole batch is too much, and it can't be cut."""
         text = wording.cannot_slice(samples, reason, place, needed, exact=exact)
         emit(DidNotFit(data_text=text, budget_bytes=self.budget_bytes))
-        return CannotFit(text, budget_bytes=self.budget_bytes)
+        return CannotFitError(text, budget_bytes=self.budget_bytes)

@@ -1,4 +1,4 @@
-"""``legroom.TensorBoard``: a callback that writes memory, slices and events for TensorBoard."""
+"""``legroom.MemoryTensorBoard``: a callback that writes memory and events for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legroom.core.events import listening
 from legroom.guarding.sampling import sampler
 from legroom.report.tensorboard import TensorBoardLog
 
-__all__ = ["MEMORY_LOGS", "TensorBoard", "beside_keras"]
+__all__ = ["MEMORY_LOGS", "MemoryTensorBoard", "beside_keras"]
 
 _FOLDER = "legroom"  # in TensorBoard's, so that Keras's own files stay apart
 _CALLBACKS = 6  # the place of `callbacks` among the arguments of `fit`, the model being the first
@@ -21,7 +21,7 @@ _CALLBACKS = 6  # the place of `callbacks` among the arguments of `fit`, the mod
 MEMORY_LOGS = ("memory_peak_mb", "memory_slices", "memory_ooms")
 
 
-def TensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
+def MemoryTensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
     """A Keras callback that shows memory in TensorBoard, beside or without Keras's own.
 
     Memory over steps, slices, what happened, and the timeline as a picture go to `log_dir`. The
@@ -34,7 +34,7 @@ def TensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
     """
     import keras
 
-    class MemoryTensorBoard(keras.callbacks.Callback):
+    class Written(keras.callbacks.Callback):
         async_safe = True
 
         def __init__(self) -> None:
@@ -69,7 +69,7 @@ def TensorBoard(log_dir: str | os.PathLike[str] = "logs") -> Any:
                 self._log.close()
                 self._log = None
 
-    return MemoryTensorBoard()
+    return Written()
 
 
 @contextlib.contextmanager

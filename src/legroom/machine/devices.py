@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.records import Record
 from legroom.machine.budget import would_reserve
 
@@ -86,14 +86,14 @@ def find_device(name: str) -> Device:
     """The device of a name.
 
     Raises:
-        BadBudget: If there is none, with those that there are.
+        BadBudgetError: If there is none, with those that there are.
     """
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     if key in DEVICES:
         return DEVICES[key]
     near = difflib.get_close_matches(key, DEVICES, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise BadBudget(
+    raise BadBudgetError(
         f"No device is called {name!r}.{hint} Known: {', '.join(DEVICES)}. For others give the "
         "memory itself, as in --memory 10GiB."
     )

@@ -54,8 +54,8 @@ class Diagnosis(Record):
         remedies: What to do, the most useful first.
         finding: The page of ``docs/findings`` that tells more.
         failures: How many times memory ran out in this text.
-        first_cause: The line that tells the failure it began with.
-        last_blow: The line that tells what ended it, where that is another.
+        first_error: The line that tells the failure it began with.
+        final_error: The line that tells what ended it, where that is another.
     """
 
     is_oom: bool | None = False
@@ -77,5 +77,5 @@ class Diagnosis(Record):
     remedies: tuple[Remedy, ...] = ()
     finding: str | None = None
     failures: int = 0
-    first_cause: str | None = None
-    last_blow: str | None = None
+    first_error: str | None = None
+    final_error: str | None = None

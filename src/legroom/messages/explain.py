@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from legroom.core.errors import OutOfMemory
+from legroom.core.errors import OutOfMemoryError
 from legroom.messages.case import Case, judge
 from legroom.messages.collector import Collector
 from legroom.messages.diagnosis import Diagnosis
@@ -116,7 +116,7 @@ def diagnose_exception(error: BaseException, model: ModelAtHand | None = None) -
     return diagnose_text(chain_text(error), model)
 
 
-def translate(error: BaseException) -> OutOfMemory | None:
+def translate(error: BaseException) -> OutOfMemoryError | None:
     """The same failure as an error of ours, or None where memory did not run out.
 
     Raise it from the original, which keeps what the framework said::
@@ -125,7 +125,7 @@ def translate(error: BaseException) -> OutOfMemory | None:
             raise ours from error
     """
     diagnosis = diagnose_exception(error)
-    return OutOfMemory(diagnosis.story) if diagnosis.is_oom and diagnosis.fatal else None
+    return OutOfMemoryError(diagnosis.story) if diagnosis.is_oom and diagnosis.fatal else None
 
 
 def _case(blocks: Iterable[Block]) -> Case:
@@ -162,7 +162,7 @@ def _diagnosis(case: Case, model: ModelAtHand | None) -> Diagnosis:
         remedies=propose(case, advice),
         finding=cause.finding if cause else None,
         failures=case.failures,
-        first_cause=cause.text if cause else None,
-        last_blow=case.blow.text if case.blow else None,
+        first_error=cause.text if cause else None,
+        final_error=case.blow.text if case.blow else None,
         **fields,
     )

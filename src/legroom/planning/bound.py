@@ -10,7 +10,7 @@ from typing import Any
 
 from legroom.backends.base import current
 from legroom.core.errors import LegroomError
-from legroom.planning.ways import Plan
+from legroom.planning.strategies import Plan
 
 __all__ = [
     "apply_plan",

@@ -1,18 +1,18 @@
-"""Which way fits and is fastest. Pure: it is given a prediction of the peak at any slice size."""
+"""Which strategy fits and is fastest. Pure: it is given the predicted peak at any slice size."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from legroom.core.errors import CannotFit
+from legroom.core.errors import CannotFitError
 from legroom.core.units import format_bytes
-from legroom.planning.ways import Way
+from legroom.planning.strategies import Strategy
 
 __all__ = ["choose", "largest_that_fits", "slice_time"]
 
 # What a slice costs beside the work of its samples, in samples' time: small slices keep a device
-# less busy. A guess, which only orders the ways: no measurement stands behind it.
+# less busy. A guess, which only orders the strategies: no measurement stands behind it.
 _SAMPLES_PER_SLICE = 0.4
 
 
@@ -49,11 +49,13 @@ def largest_that_fits(peak: Callable[[int], int], budget: int, most: int) -> int
     return low
 
 
-def choose(ways: Sequence[Way], budget: int, *, exact: bool) -> tuple[Way, list[Way], int | None]:
-    """Choose among ways.
+def choose(
+    strategies: Sequence[Strategy], budget: int, *, exact: bool
+) -> tuple[Strategy, list[Strategy], int | None]:
+    """Choose among strategies.
 
     Args:
-        ways: The ways, predicted.
+        strategies: The strategies, predicted.
         budget: The bytes there are.
         exact: Only those that make the same update.
 
@@ -62,53 +64,61 @@ def choose(ways: Sequence[Way], budget: int, *, exact: bool) -> tuple[Way, list[
         would fit.
 
     Raises:
-        CannotFit: If none fits.
+        CannotFitError: If none fits.
     """
-    usable = [way for way in ways if way.fits and (way.exact or not exact)]
+    usable = [
+        strategy for strategy in strategies if strategy.fits and (strategy.exact or not exact)
+    ]
     if not usable:
-        known = [way for way in ways if way.peak_bytes is not None and (way.exact or not exact)]
-        least = min((way.peak_bytes or 0 for way in known), default=None)
-        raise CannotFit(
-            _nothing_fits(ways, budget, least, exact), needed_bytes=least, budget_bytes=budget
+        known = [
+            strategy
+            for strategy in strategies
+            if strategy.peak_bytes is not None and (strategy.exact or not exact)
+        ]
+        least = min((strategy.peak_bytes or 0 for strategy in known), default=None)
+        raise CannotFitError(
+            _nothing_fits(strategies, budget, least, exact), needed_bytes=least, budget_bytes=budget
         )
-    chosen = min(usable, key=lambda way: (way.time_factor, way.peak_bytes or 0))
+    chosen = min(usable, key=lambda strategy: (strategy.time_factor, strategy.peak_bytes or 0))
     others = [
-        dataclasses.replace(way, reason=way.reason or _reason(way, chosen, exact))
-        for way in ways
-        if way is not chosen
+        dataclasses.replace(strategy, reason=strategy.reason or _reason(strategy, chosen, exact))
+        for strategy in strategies
+        if strategy is not chosen
     ]
     better = [
-        way.peak_bytes
-        for way in ways
-        if way.time_factor < chosen.time_factor
-        and way.peak_bytes is not None
-        and not way.fits
-        and (way.exact or not exact)
+        strategy.peak_bytes
+        for strategy in strategies
+        if strategy.time_factor < chosen.time_factor
+        and strategy.peak_bytes is not None
+        and not strategy.fits
+        and (strategy.exact or not exact)
     ]
     return chosen, others, min(better, default=None)
 
 
-def _reason(way: Way, chosen: Way, exact: bool) -> str:
-    if not way.fits and way.peak_bytes is not None:
+def _reason(strategy: Strategy, chosen: Strategy, exact: bool) -> str:
+    if not strategy.fits and strategy.peak_bytes is not None:
         return "does not fit"
-    if exact and not way.exact:
+    if exact and not strategy.exact:
         return "would change the result"
     return f"slower than {chosen.name}"
 
 
-def _nothing_fits(ways: Sequence[Way], budget: int, least: int | None, exact: bool) -> str:
+def _nothing_fits(
+    strategies: Sequence[Strategy], budget: int, least: int | None, exact: bool
+) -> str:
     lines = [f"No strategy fits this training in {format_bytes(budget)}."]
-    for way in ways:
-        if way.peak_bytes is not None:
-            mark = " (not the same update)" if not way.exact else ""
-            lines.append(f"  {way.name}: {format_bytes(way.peak_bytes)}{mark}")
+    for strategy in strategies:
+        if strategy.peak_bytes is not None:
+            mark = " (not the same update)" if not strategy.exact else ""
+            lines.append(f"  {strategy.name}: {format_bytes(strategy.peak_bytes)}{mark}")
         else:
-            lines.append(f"  {way.name}: {way.reason}")
+            lines.append(f"  {strategy.name}: {strategy.reason}")
     if least is not None:
         lines.append(
             f"The least of these needs {format_bytes(least)}: provide that much memory, or"
         )
-    if exact and any(not way.exact and way.fits for way in ways):
+    if exact and any(not strategy.exact and strategy.fits for strategy in strategies):
         lines.append("leave out exact, and it is trained in slices; or")
     lines.append("make the model or its inputs smaller.")
     return "\n".join(lines)

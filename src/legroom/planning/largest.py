@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.units import format_bytes
 from legroom.machine.budget import CONTEXT_BYTES, DeviceReading
 from legroom.planning.choose import largest_that_fits
@@ -58,8 +58,8 @@ def largest_batch(
         length: As in :func:`legroom.estimate`.
 
     Raises:
-        CannotFit: If not even the smallest such size fits.
-        BadBudget: If the budget is more than this machine has to try it with, or less than
+        CannotFitError: If not even the smallest such size fits.
+        BadBudgetError: If the budget is more than this machine has to try it with, or less than
             TensorFlow can be held to.
     """
     read_count("multiple", multiple)
@@ -86,7 +86,7 @@ def largest_batch(
     found = search(allowed(max(guess, smallest)) or smallest, smallest, fits, allowed)
     if found is None:
         needed = prediction.estimate(smallest).peak_bytes
-        raise CannotFit(
+        raise CannotFitError(
             f"A batch of {smallest} does not fit: it needs about {format_bytes(needed)}, and the "
             f"budget is {format_bytes(budget)}. Give more memory, or make the model or its inputs "
             "smaller.",
@@ -138,7 +138,7 @@ def _check_can_try(budget: int) -> None:
     from legroom.machine.memory import host_available
 
     if budget < _LEAST:
-        raise BadBudget(
+        raise BadBudgetError(
             f"A batch can't be tried in {format_bytes(budget)}: TensorFlow's limits are whole MiB. "
             "Give memory= of 1MiB or more."
         )
@@ -146,11 +146,11 @@ def _check_can_try(budget: int) -> None:
     if reading.is_gpu:
         reason = refuse_card(reading, budget)
         if reason is not None:
-            raise BadBudget(reason)
+            raise BadBudgetError(reason)
         return
     free = host_available()
     if budget > free:
-        raise BadBudget(
+        raise BadBudgetError(
             f"A batch for {format_bytes(budget)} can't be tried on this machine, which has "
             f"{format_bytes(free)} free. Give memory= within that, or ask `legroom plan "
             "--device …`, which predicts and tries nothing."

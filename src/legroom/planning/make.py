@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.errors import BadBudget, CannotFit, LegroomError
+from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.units import format_bytes, parse_size
 from legroom.planning.bound import fingerprint, layer_names
 from legroom.planning.choose import choose
 from legroom.planning.ordered import ordered_way
 from legroom.planning.slices import Slices
-from legroom.planning.ways import Plan, Way
+from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction, read_batch_size
 
 __all__ = ["ALLOWED", "plan", "read_budget"]
 
-ALLOWED = ("slices", "order", "remat", "mixed_precision")
+ALLOWED = ("slices", "order", "recompute", "mixed_precision")
 
 
 def plan(
@@ -29,32 +29,33 @@ def plan(
     batch_size: int = 32,
     *,
     memory: str | int | None = None,
-    allow: Collection[str] = ("slices", "order", "remat"),
+    allow: Collection[str] = ("slices", "order", "recompute"),
     exact: bool = False,
     data: Any = None,
     length: int | None = None,
     source: str = "auto",
 ) -> Plan:
-    """Choose the fastest predicted way to train a model within a budget.
+    """Choose the fastest predicted strategy to train a model within a budget.
 
     Args:
         model: A compiled Keras model.
         batch_size: The batch size to train with; it stays the same in every plan.
         memory: The budget: "16GiB", "80%", bytes. Without it, what this machine has.
-        allow: What may be used: "slices", "order" (of a step's ops), "remat" (recompute),
-            "mixed_precision". The last changes numbers and is used only if it is named.
-        exact: Only ways that make the same update as the whole batch: no slices for BatchNorm.
+        allow: What may be used: "slices", "order" (of a step's ops), "recompute" (parts of the
+            forward pass), "mixed_precision". The last changes numbers and is used only if named.
+        exact: Only strategies that make the same update as the whole batch: no slices for
+            BatchNorm.
         data: As in :func:`legroom.estimate`.
         length: As in :func:`legroom.estimate`.
         source: As in :func:`legroom.estimate`.
 
     Raises:
-        CannotFit: If no way fits, with what each would need.
-        BadBudget: If the budget can't be read, or is less than the weights take.
+        CannotFitError: If no strategy fits, with what each would need.
+        BadBudgetError: If the budget can't be read, or is less than the weights take.
     """
     samples = read_batch_size(batch_size)
-    if isinstance(allow, str):
-        allow = (allow,)
+    names = (allow,) if isinstance(allow, str) else allow
+    allow = tuple("recompute" if name == "remat" else name for name in names)  # its older name
     unknown = [name for name in allow if name not in ALLOWED]
     if unknown:
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
@@ -72,22 +73,22 @@ def _plan(
     whole = prediction.estimate(samples, budget)
     held = whole.breakdown["weights"] + whole.breakdown["optimizer"]
     if held > budget:
-        raise CannotFit(
+        raise CannotFitError(
             f"The weights and the optimizer's state of {whole.model!r} take {format_bytes(held)} "
             f"alone, and the budget is {format_bytes(budget)}. No batch size helps: give more "
             "memory, use a smaller model, or an optimizer without state (SGD).",
             needed_bytes=held,
             budget_bytes=budget,
         )
-    ways = _ways(prediction, whole, samples, budget, allow, exact=exact, source=source)
+    strategies = _strategies(prediction, whole, samples, budget, allow, exact=exact, source=source)
     notes = list(whole.notes)
     coupled = current().models.coupling_layers(model)
-    if coupled and not exact and any(way.slice_size is not None for way in ways):
+    if coupled and not exact and any(strategy.slice_size is not None for strategy in strategies):
         notes.append(
             f"{_listed(coupled)} would take statistics from slices, not from the whole batch: not "
             "exactly the same training. exact=True leaves slices out."
         )
-    chosen, others, better = choose(ways, budget, exact=exact)
+    chosen, others, better = choose(strategies, budget, exact=exact)
     if not chosen.sure:
         notes.append(
             f"{chosen.name} should fit, but this estimate is uncertain: if memory runs out, the "
@@ -100,7 +101,7 @@ def _plan(
         batch_size=samples,
         budget_bytes=budget,
         chosen=chosen,
-        passed_over=tuple(others),
+        alternatives=tuple(others),
         estimate=whole,
         next_better_bytes=better,
         notes=tuple(notes),
@@ -117,25 +118,25 @@ def _as_built(model: Any) -> Iterator[None]:
         yield
 
 
-def _ways(
+def _strategies(
     prediction: Prediction, whole: Estimate, samples: int, budget: int, allow: Collection[str], *,
     exact: bool, source: str,
-) -> list[Way]:  # fmt: skip
-    """All ways that are allowed; those that do more work only where as it is it does not fit."""
+) -> list[Strategy]:  # fmt: skip
+    """All strategies that are allowed; those that do more work only if it does not fit as it is."""
     same = not current().models.coupling_layers(prediction.model)
     slices = Slices(prediction, whole, samples, exact=same)
-    ways = [_as_it_is(prediction, whole, slices, budget)]
+    strategies = [_as_it_is(prediction, whole, slices, budget)]
     sliceable = "slices" in allow and samples > 1
     if sliceable:
-        ways.append(slices.way(budget))
-    if ways[0].fits:
-        return ways
+        strategies.append(slices.strategy(budget))
+    if strategies[0].fits:
+        return strategies
     held_back = slices.held_back()
-    others: list[Way | None] = []
+    others: list[Strategy | None] = []
     if "order" in allow:
-        usable = [way for way in ways if way.exact or not exact]
+        usable = [strategy for strategy in strategies if strategy.exact or not exact]
         others.append(ordered_way(prediction, whole, samples, budget - held_back, usable))
-    if "remat" in allow:
+    if "recompute" in allow:
         # Not at the top: it needs NumPy, which a script that trains nothing need not load.
         from legroom.planning.recomputed import Recompute
 
@@ -143,17 +144,19 @@ def _ways(
         others.append(recompute.whole(budget - held_back))
     if "mixed_precision" in allow:
         others.append(_mixed(prediction, samples, budget - held_back, source))
-    ways += [_with(held_back, way) for way in others if way is not None]
+    strategies += [_with(held_back, strategy) for strategy in others if strategy is not None]
     if not sliceable or (exact and not same):
-        return ways
-    if "remat" in allow and not any(way.fits and (way.exact or not exact) for way in ways):
+        return strategies
+    if "recompute" in allow and not any(
+        one.fits and (one.exact or not exact) for one in strategies
+    ):
         # Both kinds of additional work: looked at only where neither is enough.
         both = recompute.sliced(slices.peak, budget, exact=same)
-        ways += [way for way in [both] if way is not None]
-    if not any(way.fits for way in ways):
+        strategies += [strategy for strategy in [both] if strategy is not None]
+    if not any(strategy.fits for strategy in strategies):
         perhaps = slices.perhaps(budget)
-        ways += [way for way in [perhaps] if way is not None]
-    return ways
+        strategies += [strategy for strategy in [perhaps] if strategy is not None]
+    return strategies
 
 
 def read_budget(memory: str | int | None, model: Any = None) -> int:
@@ -164,18 +167,18 @@ def read_budget(memory: str | int | None, model: Any = None) -> int:
         model: A model that is there already: what it holds is part of its budget.
 
     Raises:
-        BadBudget: If it can't be read.
+        BadBudgetError: If it can't be read.
     """
     if memory is not None:
         return parse_size(memory, whole=current().caps.whole_bytes())
     budget = _free_for(model)
     if budget is None:
-        raise BadBudget(
+        raise BadBudgetError(
             "The memory of the GPU that TensorFlow trains on can't be read. Give memory= to plan "
             'by, as in memory="14GiB".'
         )
     if budget <= 0:
-        raise BadBudget("No memory is free on this machine now. Give memory= to plan by.")
+        raise BadBudgetError("No memory is free on this machine now. Give memory= to plan by.")
     return int(budget)
 
 
@@ -193,35 +196,35 @@ def _free_for(model: Any) -> int | None:
     return limit - max(0, (pool.in_use_bytes() or 0) - held)
 
 
-def _as_it_is(prediction: Prediction, whole: Estimate, slices: Slices, budget: int) -> Way:
+def _as_it_is(prediction: Prediction, whole: Estimate, slices: Slices, budget: int) -> Strategy:
     if whole.source == "compiled":
         # It takes one large piece. In a pool that has room that may be handed out generously, so
         # that its peak says less of what it needs than the smallest pool that it runs in.
         peak = prediction.peak(whole.batch_size)
-        return Way("as it is", peak, 1.0, peak <= budget)
+        return Strategy("as it is", peak, 1.0, peak <= budget)
     peak = max(whole.high_bytes, whole.first_step_bytes)
     if peak <= budget < peak + whole.breakdown["weights"]:
         peak += slices.held_back()
-    return Way("as it is", peak, 1.0, peak <= budget)
+    return Strategy("as it is", peak, 1.0, peak <= budget)
 
 
-def _with(added: int, way: Way) -> Way:
-    """A way that takes so much more."""
-    if way.peak_bytes is None:
-        return way
-    return dataclasses.replace(way, peak_bytes=way.peak_bytes + added)
+def _with(added: int, strategy: Strategy) -> Strategy:
+    """A strategy that takes so much more."""
+    if strategy.peak_bytes is None:
+        return strategy
+    return dataclasses.replace(strategy, peak_bytes=strategy.peak_bytes + added)
 
 
-def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Way:
+def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Strategy:
     try:
         with current().leaner_models.in_half_precision(prediction.model) as other:
             made = Prediction(other, source=source, **prediction.asked).estimate(samples, budget)
     except LegroomError as error:
-        return Way("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
+        return Strategy("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
                    reason=f"could not be predicted: {error}")  # fmt: skip
     peak = max(made.high_bytes, made.first_step_bytes)
     # It changes numbers, and was allowed by name: it counts as the user's own choice.
-    return Way("mixed precision", peak, 0.9, peak <= budget, exact=True, mixed_precision=True)
+    return Strategy("mixed precision", peak, 0.9, peak <= budget, exact=True, mixed_precision=True)
 
 
 def _listed(names: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""The way that keeps all and repeats nothing: the same ops, in an order that needs less memory.
+"""The strategy that repeats nothing: the same ops, in an order that needs less memory.
 
 With several threads TensorFlow runs what is ready side by side, and what is ready first is seldom
 what frees most. In order, a step needs less, and always the same: so it is also known better.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from legroom.backends.base import current
 from legroom.core.errors import LegroomError
-from legroom.planning.ways import Way
+from legroom.planning.strategies import Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction
 
@@ -27,8 +27,8 @@ _HOPE = 1.25
 
 
 def ordered_way(
-    prediction: Prediction, whole: Estimate, samples: int, budget: int, others: Sequence[Way]
-) -> Way | None:
+    prediction: Prediction, whole: Estimate, samples: int, budget: int, others: Sequence[Strategy]
+) -> Strategy | None:
     """The whole batch, with its ops in order; None where that saves nothing.
 
     Args:
@@ -40,22 +40,22 @@ def ordered_way(
     """
     refusal = _refusal(prediction)
     if refusal is not None:
-        return Way(_NAME, None, _TIME, False, ordered=True, reason=refusal)
+        return Strategy(_NAME, None, _TIME, False, ordered=True, reason=refusal)
     ordered = Prediction(prediction.model, source=whole.source, order=samples, **prediction.asked)
     try:
         middle, as_it_is = ordered.traced_peak(samples), prediction.traced_peak(samples)
         if middle > _WORTH * as_it_is:
             return None
-        faster = any(way.fits and way.time_factor <= _TIME for way in others)
+        faster = any(strategy.fits and strategy.time_factor <= _TIME for strategy in others)
         if whole.source == "probed" and not faster and middle <= _HOPE * budget:
             middle, as_it_is = ordered.estimate(samples).peak_bytes, whole.peak_bytes
     except LegroomError as error:
-        return Way(_NAME, None, _TIME, False, ordered=True,
+        return Strategy(_NAME, None, _TIME, False, ordered=True,
                    reason=f"could not be predicted: {error}")  # fmt: skip
     if middle > _WORTH * as_it_is:
         return None
     peak = ordered.peak(samples)
-    return Way(_NAME, peak, _TIME, peak <= budget, ordered=True)
+    return Strategy(_NAME, peak, _TIME, peak <= budget, ordered=True)
 
 
 def _refusal(prediction: Prediction) -> str | None:

@@ -13,7 +13,7 @@ from legroom.backends.base import current
 from legroom.core.traces import LayerCost
 from legroom.planning.blocks import choose_blocks, held_bytes, leanest_blocks
 from legroom.planning.choose import largest_that_fits, slice_time
-from legroom.planning.ways import Way
+from legroom.planning.strategies import Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction
 
@@ -21,7 +21,7 @@ __all__ = ["Recompute"]
 
 # The gradients take about twice as long as the pass that they come after.
 _PASSES = 3.0
-# A way that takes more than this share of the step as it is saves nothing to speak of.
+# A strategy that takes more than this share of the step as it is saves nothing to speak of.
 _WORTH = 0.95
 # How often blocks are chosen anew because those before were predicted to need more than there is,
 # or to leave more of it unused than this share.
@@ -30,7 +30,7 @@ _UNUSED = 0.03
 
 
 class Recompute:
-    """The ways to recompute parts of a model.
+    """The strategies to recompute parts of a model.
 
     Args:
         prediction: The model as it is.
@@ -55,25 +55,25 @@ class Recompute:
         self._leanest = leanest_blocks(self._costs, joined=self._joined)
         self._peaks: dict[tuple[tuple[str, ...], ...], int] = {}
 
-    def whole(self, budget: int) -> Way | None:
+    def whole(self, budget: int) -> Strategy | None:
         """The whole batch, with as little recomputed as the budget allows.
 
         Returns:
-            It, or the way that needs least where none fits; None where nothing can be saved.
+            It, or the strategy that needs least where none fits; None where nothing can be saved.
         """
         if not self._leanest:
             return None
-        best: Way | None = None
-        tried: list[Way] = []
+        best: Strategy | None = None
+        tried: list[Strategy] = []
         least = held_bytes(self._costs, self._leanest)
         enough, too_much = 0, self._kept
         target = max(least, self._kept - (self._whole_peak - budget))
         for _ in range(_TRIES):
-            way = self._way(self._blocks(target), budget)
-            tried.append(way)
-            unused = budget - (way.peak_bytes or 0)
-            if way.fits:
-                best, enough = way, target
+            strategy = self._strategy(self._blocks(target), budget)
+            tried.append(strategy)
+            unused = budget - (strategy.peak_bytes or 0)
+            if strategy.fits:
+                best, enough = strategy, target
             else:
                 too_much = target
             if 0 <= unused <= _UNUSED * budget or too_much - max(enough, least) <= _UNUSED * budget:
@@ -82,7 +82,9 @@ class Recompute:
             if not enough < target < too_much:
                 target = (max(enough, least) + too_much) // 2
         if best is None:
-            best = min([*tried, self._way(self._leanest, budget)], key=lambda x: x.peak_bytes or 0)
+            best = min(
+                [*tried, self._strategy(self._leanest, budget)], key=lambda x: x.peak_bytes or 0
+            )
         return best if (best.peak_bytes or 0) <= _WORTH * self._whole_peak else None
 
     def _blocks(self, target: int) -> Sequence[tuple[int, int]]:
@@ -90,7 +92,9 @@ class Recompute:
         found = choose_blocks(self._costs, target, joined=self._joined)
         return self._leanest if found is None else found
 
-    def sliced(self, as_it_is: Callable[[int], int], budget: int, *, exact: bool) -> Way | None:
+    def sliced(
+        self, as_it_is: Callable[[int], int], budget: int, *, exact: bool
+    ) -> Strategy | None:
         """Slices, with as much recomputed as saves anything.
 
         Args:
@@ -111,15 +115,17 @@ class Recompute:
         size = -(-self._samples // -(-self._samples // size))
         time = slice_time(self._samples, size) * self._time(self._leanest)
         count = -(-self._samples // size)
-        return Way(
+        return Strategy(
             f"{count} slices of {size}, {_recompute(names)}", peak(size), time,
             peak(size) <= budget, exact, slice_size=size, recompute=names,
         )  # fmt: skip
 
-    def _way(self, blocks: Sequence[tuple[int, int]], budget: int) -> Way:
+    def _strategy(self, blocks: Sequence[tuple[int, int]], budget: int) -> Strategy:
         names = self._named(blocks)
         peak = self.peak(names)
-        return Way(_recompute(names), peak, self._time(blocks), peak <= budget, recompute=names)
+        return Strategy(
+            _recompute(names), peak, self._time(blocks), peak <= budget, recompute=names
+        )
 
     def peak(self, names: tuple[tuple[str, ...], ...]) -> int:
         """The peak of a whole batch with these blocks recomputed, error bar included."""

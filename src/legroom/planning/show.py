@@ -1,4 +1,4 @@
-"""A plan, and the way to it, as tables for people."""
+"""A plan as tables for people."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from legroom.core.records import register_renderer
 from legroom.core.units import format_bytes
-from legroom.planning.ways import Plan, Way
+from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.show import estimate_table
 
 __all__ = ["plan_html", "plan_view"]
 
 
 def plan_view(made: Plan) -> Any:
-    """A plan for the terminal: what it is for, the estimate, and the ways with reasons."""
+    """A plan for the terminal: what it is for, the estimate, and the strategies with reasons."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -28,8 +28,8 @@ def plan_view(made: Plan) -> Any:
     for name, justify in (("strategy", "left"), ("peak", "right"), ("time", "right"), ("", "left")):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     table.add_row(*_row(made.chosen, "chosen"), style="bold")
-    for way in made.passed_over:
-        table.add_row(*_row(way, way.reason))
+    for strategy in made.alternatives:
+        table.add_row(*_row(strategy, strategy.reason))
     parts: list[Any] = [head, Text(), estimate_table(made.estimate), Text(), table]
     if made.next_better_bytes is not None:
         parts += [
@@ -42,11 +42,11 @@ def plan_view(made: Plan) -> Any:
     return Group(*parts)
 
 
-def _row(way: Way, last: str) -> tuple[str, str, str, str]:
+def _row(strategy: Strategy, last: str) -> tuple[str, str, str, str]:
     peak = "unknown"
-    if way.peak_bytes is not None:
-        peak = f"{'up to' if way.sure else 'about'} {format_bytes(way.peak_bytes)}"
-    return way.name, peak, f"× {way.time_factor:.2f}", last
+    if strategy.peak_bytes is not None:
+        peak = f"{'up to' if strategy.sure else 'about'} {format_bytes(strategy.peak_bytes)}"
+    return strategy.name, peak, f"× {strategy.time_factor:.2f}", last
 
 
 def plan_html(made: Plan) -> str:
@@ -54,12 +54,13 @@ def plan_html(made: Plan) -> str:
     from legroom.report.notebook import bar, card, rows_html
 
     largest = max(
-        [made.budget_bytes, *(way.peak_bytes or 0 for way in made.passed_over)], default=1
+        [made.budget_bytes, *(strategy.peak_bytes or 0 for strategy in made.alternatives)],
+        default=1,
     )
     rows = []
-    for way in (made.chosen, *made.passed_over):
-        name, peak, time, last = _row(way, way.reason or "chosen")
-        rows.append((name, peak, bar((way.peak_bytes or 0) / largest), time, last))
+    for strategy in (made.chosen, *made.alternatives):
+        name, peak, time, last = _row(strategy, strategy.reason or "chosen")
+        rows.append((name, peak, bar((strategy.peak_bytes or 0) / largest), time, last))
     notes = [("note", note) for note in made.notes]
     if made.next_better_bytes is not None:
         notes.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from legroom.planning.choose import largest_that_fits, slice_time
-from legroom.planning.ways import Way
+from legroom.planning.strategies import Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction
 
@@ -42,22 +42,24 @@ class Slices:
         """The peak of slices of a size, error bar included."""
         return self._sums.peak(size) + self._beside(size)
 
-    def way(self, budget: int) -> Way:
+    def strategy(self, budget: int) -> Strategy:
         """The largest slices that fit; one sample at a time where none do."""
         size = self._largest(self.peak, budget)
         if size == 0:
-            return Way("one sample at a time", self.peak(1), slice_time(self._samples, 1), False,
-                       self._exact, slice_size=1)  # fmt: skip
+            time = slice_time(self._samples, 1)
+            return Strategy(
+                "one sample at a time", self.peak(1), time, False, self._exact, slice_size=1
+            )
         # The same number of slices, but all of about the same size.
-        return self._way(-(-self._samples // -(-self._samples // size)), self.peak)
+        return self._strategy(-(-self._samples // -(-self._samples // size)), self.peak)
 
-    def perhaps(self, budget: int) -> Way | None:
+    def perhaps(self, budget: int) -> Strategy | None:
         """Slices that fit if all goes well, though not by the error bar; None if none do."""
         for peak in (self._middle, self._least, self._luckiest):
             most = self._largest(peak, budget)
             if most:
                 # Room for doubt; where there is more of it, slices grow.
-                return self._way(max(1, most // 2), peak, sure=False)
+                return self._strategy(max(1, most // 2), peak, sure=False)
         return None
 
     def held_back(self) -> int:
@@ -85,7 +87,7 @@ class Slices:
     def _largest(self, peak: Callable[[int], int], budget: int) -> int:
         return largest_that_fits(peak, budget, max(1, self._samples - 1))
 
-    def _way(self, size: int, peak: Callable[[int], int], *, sure: bool = True) -> Way:
+    def _strategy(self, size: int, peak: Callable[[int], int], *, sure: bool = True) -> Strategy:
         count = -(-self._samples // size)
-        return Way(f"{count} slices of {size}", peak(size), slice_time(self._samples, size), True,
-                   self._exact, slice_size=size, sure=sure)  # fmt: skip
+        name, time = f"{count} slices of {size}", slice_time(self._samples, size)
+        return Strategy(name, peak(size), time, True, self._exact, slice_size=size, sure=sure)

@@ -241,7 +241,7 @@ def read_model_file(path: Path, batch_size: int | None = None) -> LeanerModel:
     """A saved model. Its weights are not loaded and no code in it is run.
 
     Raises:
-        UnsupportedModel: If it is none, is damaged, or holds classes that are not Keras's.
+        UnsupportedModelError: If it is none, is damaged, or holds classes that are not Keras's.
         OSError: If it can't be read.
     """
     files = _backend().model_files

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.core.errors import LegroomError, UnsupportedModelError
 from legroom.core.garbage import collected_later
 from legroom.core.units import parse_size
 from legroom.prediction.estimate import Estimate
@@ -51,8 +51,8 @@ def estimate(
         source: "auto", or one of "compiled", "probed", "traced".
 
     Raises:
-        UnsupportedModel: If the model can't be asked about, with what to do.
-        BadBudget: If `memory` can't be read.
+        UnsupportedModelError: If the model can't be asked about, with what to do.
+        BadBudgetError: If `memory` can't be read.
         LegroomError: If an argument makes no sense.
     """
     samples = read_batch_size(batch_size)
@@ -158,7 +158,7 @@ class Prediction:
         """What a source says; None, with a note, where it can't tell and another one may."""
         try:
             return self._ask(source, samples)
-        except UnsupportedModel:
+        except UnsupportedModelError:
             raise
         except LegroomError as error:
             if self._source == source:

@@ -69,11 +69,11 @@ class Foreseen:
     machine: MachineDescribed | None = None
 
     @property
-    def ways(self) -> list[dict[str, Any]]:
-        """The ways that were thought of, the chosen one first."""
+    def strategies(self) -> list[dict[str, Any]]:
+        """The strategies of the plan, the chosen one first."""
         if self.plan is None:
             return []
-        return [self.plan["chosen"], *self.plan["passed_over"]]
+        return [self.plan["chosen"], *self.plan["alternatives"]]
 
 
 def read_foreseen(events: Sequence[Event]) -> Foreseen:

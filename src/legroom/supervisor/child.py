@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from legroom.core.errors import CannotFit
+    from legroom.core.errors import CannotFitError
     from legroom.core.events import Event
     from legroom.supervisor.options import ChildOptions
 
@@ -147,14 +147,14 @@ def _send_receipts(options: ChildOptions) -> None:
 
 def _run(script_argv: list[str]) -> None:
     """Run the script, and end as plain Python would."""
-    from legroom.core.errors import CannotFit
+    from legroom.core.errors import CannotFitError
     from legroom.core.main_script import run_as_main
 
     try:
         run_as_main(script_argv)
     except SystemExit:
         raise
-    except CannotFit as error:
+    except CannotFitError as error:
         from legroom.report.terminal import say
 
         say(str(error), colour="31")
@@ -211,7 +211,7 @@ def _explain(error: BaseException) -> None:
         print_diagnosis(dataclasses.replace(diagnosis, remedies=tuple(others)), sys.stderr)
 
 
-def _advise(error: CannotFit) -> None:
+def _advise(error: CannotFitError) -> None:
     """After legroom gave up: what a step of the model needs, and what would save how much."""
     with contextlib.suppress(Exception):
         from legroom.prediction.explain import advise

@@ -44,7 +44,7 @@ def test_one_that_is_not_known_is_named() -> None:
         "import legroom\n"
         "try:\n"
         "    base.current()\n"
-        "except legroom.UnsupportedModel as error:\n"
+        "except legroom.UnsupportedModelError as error:\n"
         "    print(error)\n"
         "print(base.running(), base.named('tensorflow').name)"
     )

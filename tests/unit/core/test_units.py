@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.units import format_bytes, format_seconds, parse_size
 
 
@@ -40,14 +40,14 @@ def test_sizes_people_write(text: str | int | float, count: int) -> None:
      "nan", "inf", "٨GiB", "99999999TiB", 0, -5, math.nan, math.inf, True, None, b"8GiB"],
 )  # fmt: skip
 def test_sizes_that_are_none(text: object) -> None:
-    with pytest.raises(BadBudget, match="Received: ") as caught:
+    with pytest.raises(BadBudgetError, match="Received: ") as caught:
         parse_size(text, whole=1000)  # type: ignore[arg-type]
     assert repr(text) in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
 
 def test_a_percentage_of_nothing() -> None:
-    with pytest.raises(BadBudget, match="needs a device whose memory is known"):
+    with pytest.raises(BadBudgetError, match="needs a device whose memory is known"):
         parse_size("80%")
 
 
@@ -64,7 +64,7 @@ def test_written_and_read_again(count: int) -> None:
 
 @given(st.text())
 def test_any_text_is_a_size_or_a_bad_budget(text: str) -> None:
-    with contextlib.suppress(BadBudget):
+    with contextlib.suppress(BadBudgetError):
         assert parse_size(text, whole=10**9) >= 1
 
 

@@ -194,7 +194,7 @@ def test_an_image_of_another_size_is_told(tmp_path: Path) -> None:
         ({"source": (np.zeros(3), np.zeros(4))}, ValueError, r"shape \(3,\), \(4,\)"),
         ({"source": np.zeros((0, 2))}, ValueError, "at least one sample"),
         ({"source": np.zeros((9, 9)), "batch_size": 0}, ValueError, "Received: 0"),
-        ({"source": np.zeros((9, 999)), "memory": 999}, legroom.BadBudget, "at least 1.53 MB"),
+        ({"source": np.zeros((9, 999)), "memory": 999}, legroom.BadBudgetError, "at least 1.53 MB"),
     ],
 )
 def test_what_it_refuses(options: dict[str, Any], error: Any, words: str) -> None:
@@ -214,7 +214,7 @@ def test_columns_that_no_tensor_can_hold(folder: Path, column: str, words: str) 
 
 def test_too_large_row_groups_are_told(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": np.zeros(100_000)}), tmp_path / "v.parquet")
-    with pytest.raises(legroom.BadBudget, match=r"row group has 100,000 rows.*row_group_size"):
+    with pytest.raises(legroom.BadBudgetError, match=r"row group has 100,000 rows.*row_group_size"):
         legroom.stream(tmp_path / "v.parquet", memory="1MB")
 
 

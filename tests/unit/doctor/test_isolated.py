@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from legroom.core.errors import LegroomError, OutOfMemory
+from legroom.core.errors import LegroomError, OutOfMemoryError
 from legroom.core.events import Event, listening
 from legroom.doctor.isolated import isolated
 
@@ -50,11 +50,11 @@ def test_an_error_is_the_same_error() -> None:
 
 
 def test_a_killed_process_is_out_of_memory_and_others_are_not() -> None:
-    with pytest.raises(OutOfMemory, match="SIGKILL"):
+    with pytest.raises(OutOfMemoryError, match="SIGKILL"):
         isolated(lambda: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(LegroomError, match="SIGSEGV") as died:
         isolated(lambda: os.kill(os.getpid(), signal.SIGSEGV))
-    assert not isinstance(died.value, OutOfMemory)
+    assert not isinstance(died.value, OutOfMemoryError)
     with pytest.raises(LegroomError, match="exit code 4"):
         isolated(os._exit, 4)
 

@@ -156,7 +156,7 @@ def test_what_it_refuses() -> None:
         legroom.slim(texts(), change="average_pooling")
     own = Own()
     own(np.zeros((2, 4)))
-    with pytest.raises(legroom.UnsupportedModel, match="its own code only"):
+    with pytest.raises(legroom.UnsupportedModelError, match="its own code only"):
         legroom.slim(own, change="sgd")
 
 

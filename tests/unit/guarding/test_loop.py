@@ -8,7 +8,7 @@ import pytest
 
 from legroom.backends.keras.rules import Rules
 from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs
-from legroom.core.errors import CannotFit, OutOfMemory
+from legroom.core.errors import CannotFitError, OutOfMemoryError
 from legroom.core.events import listening
 from legroom.core.graphs import Graph, Node, StepWalk
 from legroom.core.traces import TracedOp
@@ -117,7 +117,7 @@ def test_a_failure_is_repeated_in_slices_and_said_in_one_line(events):
 def test_where_running_out_breaks_the_process_nothing_is_repeated_in_it(events):
     step = Step()
     step.broken_by_oom = True
-    with pytest.raises(OutOfMemory, match="slice_size=128"):
+    with pytest.raises(OutOfMemoryError, match="slice_size=128"):
         GuardedStep(step, GuardOptions())(256)
     assert step.ran == [None]
     assert [event.data["broken"] for event in events if event.name == "oom"] == [True]
@@ -171,19 +171,19 @@ def test_other_errors_come_through():
 
 
 def test_one_sample_too_much(events):
-    with pytest.raises(CannotFit, match="one sample at a time") as caught:
+    with pytest.raises(CannotFitError, match="one sample at a time") as caught:
         GuardedStep(Step(limit=5), GuardOptions())(8)
     assert caught.value.budget_bytes == 5
     assert events[-1].name == "cannot_fit"
 
 
 def test_what_cannot_be_sliced_ends_with_the_reason(events):
-    with pytest.raises(CannotFit, match="it counts its own calls"):
+    with pytest.raises(CannotFitError, match="it counts its own calls"):
         GuardedStep(Step(refusal="it counts its own calls"), GuardOptions())(256)
 
 
 def test_exact_refuses_what_slices_would_change(events):
-    with pytest.raises(CannotFit, match="norm mixes the samples"):
+    with pytest.raises(CannotFitError, match="norm mixes the samples"):
         GuardedStep(Step(coupled=["norm"]), GuardOptions(exact=True))(256)
     assert GuardedStep(Step(coupled=["norm"]), GuardOptions())(256) == "trained 256"
     notes = [event for event in events if event.name == "note"]
@@ -222,7 +222,7 @@ def test_where_the_limit_is_not_certain_slicing_begins_with_running_out(events):
     assert len(ooms) <= 3  # 100 samples fit; one look between 64 and 128 is allowed
     assert 64 <= step.ran[-1] <= 100
     step.limit = 5
-    with pytest.raises(CannotFit, match="one sample at a time") as caught:
+    with pytest.raises(CannotFitError, match="one sample at a time") as caught:
         guarded(256)
     assert caught.value.budget_bytes is None
 
@@ -510,7 +510,7 @@ def test_before_it_is_said_that_nothing_fits_the_host_is_tried(events):
 
 def test_what_does_not_fit_lean_either_is_told_once_and_not_tried_again(events):
     step = Heavy(limit=100)
-    with pytest.raises(CannotFit):
+    with pytest.raises(CannotFitError):
         GuardedStep(step, GuardOptions())(32)
     assert step.ran.count("lean") == 1
     assert step.ran[-1] == 1
@@ -522,7 +522,7 @@ def test_a_last_try_has_to_be_worth_what_running_out_costs(events, seconds, trie
     step = Heavy(limit=500, gradients=4)  # less than a hundredth of the budget
     step.oom_seconds = seconds
     step.taken = 495
-    with pytest.raises(CannotFit):
+    with pytest.raises(CannotFitError):
         GuardedStep(step, GuardOptions())(32)
     assert ("lean" in step.ran) == tries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.machine.devices import DEVICES, find_device
 
 
@@ -42,5 +42,5 @@ def test_logged_figures():
 
 
 def test_an_unknown_name_is_answered_with_those_there_are():
-    with pytest.raises(BadBudget, match=r"Did you mean 'a100-40'.*h200"):
+    with pytest.raises(BadBudgetError, match=r"Did you mean 'a100-40'.*h200"):
         find_device("a100-4")

@@ -19,7 +19,7 @@ def one(data: bytes) -> None:
     for diagnosis in (diagnose_text(data), diagnose_stream(io.BytesIO(data), notebook=True)):
         assert Diagnosis.from_json(diagnosis.to_json()) == diagnosis
         assert all(line.isprintable() for line in diagnosis.story.split("\n"))
-        for word in (diagnosis.op, diagnosis.layer, diagnosis.device, diagnosis.first_cause):
+        for word in (diagnosis.op, diagnosis.layer, diagnosis.device, diagnosis.first_error):
             assert word is None or word.isprintable()
 
 

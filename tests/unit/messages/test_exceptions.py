@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from legroom.core.errors import OutOfMemory
+from legroom.core.errors import OutOfMemoryError
 from legroom.messages import diagnose_exception, explain, translate
 from legroom.messages.exceptions import FOREIGN, chain, chain_text, framework_of
 
@@ -159,7 +159,7 @@ def test_a_message_of_megabytes() -> None:
 
 def test_translation_into_an_error_of_ours() -> None:
     ours = translate(ResourceExhaustedError(OOM))
-    assert isinstance(ours, OutOfMemory)
+    assert isinstance(ours, OutOfMemoryError)
     assert "8 × 32 × 32 × 16 × 4 B" in str(ours)
     assert translate(ValueError("x")) is None
     assert translate(ResourceExhaustedError("No space left on device")) is None

@@ -77,8 +77,8 @@ def check(diagnosis: Diagnosis) -> None:
         diagnosis.device,
         diagnosis.op,
         diagnosis.layer,
-        diagnosis.first_cause,
-        diagnosis.last_blow,
+        diagnosis.first_error,
+        diagnosis.final_error,
     ]
     words += diagnosis.story.split("\n")
     words += [remedy.text for remedy in diagnosis.remedies]

@@ -57,7 +57,7 @@ def test_a_pipe_of_400_megabytes_in_little_memory() -> None:
         # Not ru_maxrss: what is started from a large process begins with that one's peak.
         peak = next(int(line.split()[1]) // 1024 for line in open("/proc/self/status")
                     if line.startswith("VmHWM"))
-        print(json.dumps([diagnosis.failures, diagnosis.layer, diagnosis.last_blow, peak]))
+        print(json.dumps([diagnosis.failures, diagnosis.layer, diagnosis.final_error, peak]))
         """
     )
     source = subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE)

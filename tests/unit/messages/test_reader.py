@@ -165,4 +165,4 @@ def test_a_notebook_larger_than_fits(indent: int | None) -> None:
     assert len(data) > 30_000_000
     diagnosis = diagnose_text(data)
     assert (diagnosis.shape, diagnosis.device) == ((7, 5), "GPU:1")
-    assert diagnosis.last_blow is None or indent is None
+    assert diagnosis.final_error is None or indent is None

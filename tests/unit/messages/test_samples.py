@@ -95,5 +95,5 @@ def test_every_pattern_has_a_fixture() -> None:
 def test_sample_says_something(name: str) -> None:
     diagnosis = diagnose_text((OOM / "samples" / name).read_bytes())
     assert diagnosis.story
-    assert diagnosis.first_cause
+    assert diagnosis.first_error
     assert Diagnosis.from_json(diagnosis.to_json()) == diagnosis

@@ -46,7 +46,7 @@ def bfc(batch: int, gpu: int = 0, in_use: int = 0, op: str = "model/conv2d/Conv2
 def test_one_failure_told_many_times_is_one() -> None:
     diagnosis = diagnose_text(bfc(64, in_use=15 * GIB))
     assert diagnosis.failures == 1
-    assert diagnosis.last_blow is None
+    assert diagnosis.final_error is None
     assert (diagnosis.limit_bytes, diagnosis.in_use_bytes) == (16 * GIB, 15 * GIB)
     assert diagnosis.shape == (64, 64, 64, 32)
     assert diagnosis.layer == "conv2d"
@@ -58,8 +58,8 @@ def test_two_replicas_name_the_first_and_both_devices() -> None:
     assert diagnosis.device == "GPU:1"
     assert diagnosis.in_use_bytes == 15 * GIB
     assert "GPU:1, GPU:0" in diagnosis.story
-    assert diagnosis.last_blow is not None
-    assert "GPU_0_bfc" in diagnosis.last_blow
+    assert diagnosis.final_error is not None
+    assert "GPU_0_bfc" in diagnosis.final_error
 
 
 def test_root_errors_of_one_exception() -> None:
@@ -73,7 +73,7 @@ def test_a_retry_with_less_and_then_the_death() -> None:
     diagnosis = diagnose_text(bfc(64) + "retrying with 32\n" + bfc(32) + "Killed\n")
     assert diagnosis.failures == 2
     assert diagnosis.requested_bytes == size(64)
-    assert diagnosis.last_blow == "Killed"
+    assert diagnosis.final_error == "Killed"
     assert "2 times" in diagnosis.story
     assert "The last blow: the process was killed" in diagnosis.story
 
@@ -96,7 +96,7 @@ def test_ops_that_fail_side_by_side_are_one_failure() -> None:
     assert (diagnosis.failures, diagnosis.growth) == (1, None)
     assert diagnosis.layer == "conv2d_12"
     assert "2 more allocations failed beside it." in diagnosis.story
-    assert diagnosis.last_blow == "Killed"
+    assert diagnosis.final_error == "Killed"
 
 
 def test_memory_that_is_not_given_back() -> None:
@@ -185,7 +185,7 @@ def test_interleaved_workers_keep_their_own_facts() -> None:
     assert diagnosis.failures == 2
     assert (diagnosis.device, diagnosis.requested_bytes) == ("GPU:0", size(64))
     assert (diagnosis.in_use_bytes, diagnosis.layer) == (15 * GIB, "conv2d")
-    assert "GPU_1_bfc" in (diagnosis.last_blow or "")
+    assert "GPU_1_bfc" in (diagnosis.final_error or "")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_the_kernels_lines_and_the_shells_are_one_death(oom: Path) -> None:
         "Killed\n"
     )
     diagnosis = diagnose_text(text)
-    assert diagnosis.last_blow is None
+    assert diagnosis.final_error is None
     assert diagnosis.limit_bytes == 8 * GIB
     assert diagnosis.in_use_bytes == 8314560 * 1024
     assert "python3" in diagnosis.story
@@ -230,4 +230,4 @@ def test_many_failures_are_counted_and_the_first_and_last_kept() -> None:
     diagnosis = diagnose_text(text)
     assert diagnosis.failures == 200
     assert diagnosis.requested_bytes == size(64)
-    assert "conv2d_199" in (diagnosis.last_blow or "")
+    assert "conv2d_199" in (diagnosis.final_error or "")

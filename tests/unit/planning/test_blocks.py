@@ -25,7 +25,7 @@ COSTS = st.lists(
 
 
 def every_choice(count):
-    """All ways to put neighbours in blocks."""
+    """All strategies to put neighbours in blocks."""
     for marks in itertools.product((0, 1, 2), repeat=count):  # kept, first of a block, further on
         blocks = []
         for i, mark in enumerate(marks):

@@ -47,14 +47,14 @@ def made(monkeypatch):
 
 
 def test_the_largest_that_fit_are_made_even(made):
-    way = made().way(20 * 50)
-    assert (way.name, way.slice_size, way.fits) == ("2 slices of 32", 32, True)
-    assert way.peak_bytes == 20 * 32
+    strategy = made().strategy(20 * 50)
+    assert (strategy.name, strategy.slice_size, strategy.fits) == ("2 slices of 32", 32, True)
+    assert strategy.peak_bytes == 20 * 32
 
 
 def test_where_none_fits_one_sample_is_shown(made):
-    way = made().way(19)
-    assert (way.slice_size, way.peak_bytes, way.fits) == (1, 20, False)
+    strategy = made().strategy(19)
+    assert (strategy.slice_size, strategy.peak_bytes, strategy.fits) == (1, 20, False)
 
 
 def test_the_rest_of_the_batch_and_what_only_a_probe_saw_count(made):
@@ -73,9 +73,9 @@ def test_the_rest_of_the_batch_and_what_only_a_probe_saw_count(made):
     ],
 )
 def test_what_may_fit_is_not_refused(made, budget, size):
-    way = made().perhaps(budget)
-    assert (way and way.slice_size) == size
-    assert way is None or (way.fits and not way.sure)
+    strategy = made().perhaps(budget)
+    assert (strategy and strategy.slice_size) == size
+    assert strategy is None or (strategy.fits and not strategy.sure)
 
 
 @pytest.mark.parametrize(("extra", "held"), [(4, 4), (-3, 0), (100, 7)])

@@ -11,7 +11,7 @@ from legroom import Diagnosis, Estimate, Finding, Plan, RunReport
 from legroom.core.events import RanOut
 from legroom.core.findings import Findings, ranked
 from legroom.messages.diagnosis import Remedy
-from legroom.planning import Way
+from legroom.planning import Strategy
 
 EVIL = "<img src=x onerror=alert(1)>"
 ESTIMATE = Estimate(
@@ -24,8 +24,9 @@ FINDING = Finding("LR109", EVIL, EVIL, place=EVIL, bytes=123_000, per="iteration
 SHOWN = {
     "estimate": (ESTIMATE, ["800 MB", "700 MB to 900 MB", "75%"]),
     "plan": (
-        Plan(EVIL, "f", "0", 64, 600_000_000, Way(EVIL, 500_000_000, 1.02, True, slice_size=16),
-             (Way("as it is", 900_000_000, 1.0, False, reason=EVIL),), ESTIMATE, 900_000_000,
+        Plan(EVIL, "f", "0", 64, 600_000_000,
+             Strategy(EVIL, 500_000_000, 1.02, True, slice_size=16),
+             (Strategy("as it is", 900_000_000, 1.0, False, reason=EVIL),), ESTIMATE, 900_000_000,
              (EVIL,)),
         ["600 MB", "up to 500 MB", "× 1.02", "up to 900 MB", "fits with 900 MB"],
     ),

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 __all__ = ["build_config", "read_compiled", "read_config"]
 
@@ -20,27 +20,27 @@ def read_config(path: Path) -> dict[str, Any]:
     """The architecture in a ``.keras`` file. Needs no Keras.
 
     Raises:
-        UnsupportedModel: If it is no such file, or a damaged one.
+        UnsupportedModelError: If it is no such file, or a damaged one.
         OSError: If it can't be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo("config.json").file_size > _LARGEST:
-                raise UnsupportedModel(
+                raise UnsupportedModelError(
                     f"Its architecture is larger than any. {_EXPECTED} Received: {str(path)!r}"
                 )
             config = json.loads(archive.read("config.json"))
     except zipfile.BadZipFile as error:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"It is not a Keras model, or it is damaged ({error}). {_EXPECTED} "
             f"Received: {str(path)!r}"
         ) from error
     except (KeyError, ValueError, RecursionError, NotImplementedError, RuntimeError) as error:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"It holds no Keras model that can be read. {_EXPECTED} Received: {str(path)!r}"
         ) from error
     if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"It holds something else than a Keras model. {_EXPECTED} Received: {str(path)!r}"
         )
     return config
@@ -55,7 +55,7 @@ def build_config(config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) 
         custom: Classes that are not Keras's own, by name.
 
     Raises:
-        UnsupportedModel: If Keras can't build it.
+        UnsupportedModelError: If Keras can't build it.
     """
     import keras
     from keras.src.backend.common import global_state
@@ -72,7 +72,7 @@ def build_config(config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) 
         reason = _first_line(error)
         if safe and "lambda" in str(error).lower():
             reason = "it has a Lambda layer, and code that is inside a file is not run."
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"Keras can't build this model: {reason} A model with code of your own is explained "
             "where it is made: legroom.explain(error, model=model)."
         ) from error
@@ -80,7 +80,9 @@ def build_config(config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) 
         # And never get one: Keras would make all that wait when the next such scope ends.
         global_state.set_global_attribute(_WAITING, waiting)
     if not isinstance(model, keras.Model):
-        raise UnsupportedModel(f"It holds a {type(model).__name__}, which is no model. {_EXPECTED}")
+        raise UnsupportedModelError(
+            f"It holds a {type(model).__name__}, which is no model. {_EXPECTED}"
+        )
     return model
 
 

@@ -13,7 +13,7 @@ from legroom.backends.keras.leaner_changes import Change
 from legroom.backends.keras.leaner_configs import NARROW
 from legroom.backends.keras.model_file import build_config
 from legroom.backends.keras.reading import architecture, custom_classes, layer_facts
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 __all__ = [
     "changed_model",
@@ -66,7 +66,7 @@ def valueless_model(model: Any, change: Change, *, safe: bool) -> Any:
         safe: Whether Keras is to refuse code that is inside the architecture.
 
     Raises:
-        UnsupportedModel: If Keras can't build it.
+        UnsupportedModelError: If Keras can't build it.
     """
     config = _changed_config(model, change)
     return None if config is None else build_config(config, safe=safe, custom=custom_classes(model))
@@ -76,7 +76,7 @@ def halved_model(model: Any, policy: str) -> Any:
     """A copy of a model in mixed precision, compiled as it is, with new weights.
 
     Raises:
-        UnsupportedModel: If the model can't be copied: a subclassed one, most often.
+        UnsupportedModelError: If the model can't be copied: a subclassed one, most often.
     """
 
     def halved(layer: Any) -> Any:
@@ -89,7 +89,7 @@ def halved_model(model: Any, policy: str) -> Any:
         copy = keras.models.clone_model(model, clone_function=halved)
         copy.compile_from_config(model.get_compile_config())
     except Exception as error:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"{model.name!r} can't be copied in mixed precision: {error}"
         ) from error
     return copy

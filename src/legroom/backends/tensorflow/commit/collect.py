@@ -35,7 +35,7 @@ from legroom.backends.tensorflow.step.nested import (
     taken_apart,
 )
 from legroom.backends.tensorflow.step.write_log import unlogged
-from legroom.core.errors import UnlikeBefore
+from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",
            "looking_on", "watch_applies"]  # fmt: skip
@@ -280,7 +280,9 @@ def _intercepted(original: Callable[..., Any], method: str) -> Callable[..., Any
         catch = _collector.on_apply if taken_apart() else None
         if catch is not None and _graph() is not _collector.graph:
             if _collector.on_elsewhere is None:
-                raise UnlikeBefore("it applies its optimizer in a loop or a branch of its graph")
+                raise UnlikeBeforeError(
+                    "it applies its optimizer in a loop or a branch of its graph"
+                )
             _collector.on_elsewhere()
             catch = None
         if catch is None:

@@ -226,7 +226,7 @@ class Committer:
         The gradients wait in host memory, one unit at a time comes back to the device.
 
         Raises:
-            OutOfMemory: If that is not possible; nobody may take the step for one that did not
+            OutOfMemoryError: If that is not possible; nobody may take the step for one that did not
                 happen.
         """
         assert self._current is not None

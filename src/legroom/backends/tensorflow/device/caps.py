@@ -12,7 +12,7 @@ import importlib.metadata
 import os
 import sys
 
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.units import MEMORY_VARIABLE, format_bytes
 
 __all__ = [
@@ -55,10 +55,10 @@ def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str,
             then ends the process instead of raising.
 
     Raises:
-        BadBudget: If TensorFlow can't work with so little.
+        BadBudgetError: If TensorFlow can't work with so little.
     """
     if limit_bytes < _SMALLEST:
-        raise BadBudget(
+        raise BadBudgetError(
             f"TensorFlow itself needs more than {format_bytes(limit_bytes)} to start. "
             f"Give at least {format_bytes(_SMALLEST)}."
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.core.errors import LegroomError, OutOfMemory
+from legroom.core.errors import LegroomError, OutOfMemoryError
 from legroom.messages.explain import diagnose_exception
 
 __all__ = ["SECONDS", "OomDetails", "describe", "insist", "is_oom"]
@@ -72,7 +72,7 @@ def insist(call: Callable[[], Any], lost: str) -> Any:
         lost: What is lost if it can't be done, and what to do.
 
     Raises:
-        LegroomError: If it can't be done in the end; `OutOfMemory` where that is for want of
+        LegroomError: If it can't be done in the end; `OutOfMemoryError` where that is for want of
             memory. No error that would have anybody try the step again.
     """
     for seconds in (*_PATIENCE, 0):
@@ -84,4 +84,4 @@ def insist(call: Callable[[], Any], lost: str) -> Any:
         # Past the except block, so that what the error's traceback holds is free.
         gc.collect()
         time.sleep(seconds)
-    raise OutOfMemory(lost)
+    raise OutOfMemoryError(lost)

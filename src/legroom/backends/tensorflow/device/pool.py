@@ -15,7 +15,7 @@ from tensorflow.python.eager import context
 from legroom.backends import patches
 from legroom.backends.parts import CONTEXT
 from legroom.backends.tensorflow.device import caps
-from legroom.core.errors import BadBudget
+from legroom.core.errors import BadBudgetError
 from legroom.core.units import format_bytes
 from legroom.machine.budget import DeviceReading, judge
 
@@ -167,7 +167,7 @@ def set_limit(limit: int) -> None:
     """Cap the training device of this process.
 
     Raises:
-        BadBudget: If TensorFlow has already taken memory: its pool can't be changed any more.
+        BadBudgetError: If TensorFlow has already taken memory: its pool can't be changed any more.
     """
     global _limit
     gpus = tf.config.get_visible_devices("GPU")
@@ -207,8 +207,8 @@ def _let_grow(capped: Sequence[Any]) -> None:
     patches.set_on(current, CONTEXT, "set_memory_growth", set_memory_growth)
 
 
-def _too_late(limit: int) -> BadBudget:
-    return BadBudget(
+def _too_late(limit: int) -> BadBudgetError:
+    return BadBudgetError(
         f"A cap of {format_bytes(limit)} comes too late: TensorFlow has already set up its memory, "
         "and can't be capped any more. Call legroom.limit(…) before TensorFlow is imported, or "
         f"start the script with: legroom run --memory {limit // 2**20}MiB script.py"

@@ -111,7 +111,7 @@ class StepForecast:
 
         Raises:
             LegroomError: If this source can't tell.
-            UnsupportedModel: If none can.
+            UnsupportedModelError: If none can.
         """
         return self._of_program(samples) if source == "compiled" else self._of(source, samples)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 __all__ = ["batch_specs", "check_model"]
 
@@ -29,26 +29,26 @@ def check_model(model: Any, method: str) -> None:
     """See that a model is one that can be asked about.
 
     Raises:
-        UnsupportedModel: If it is no Keras model, or was not compiled for what is asked.
+        UnsupportedModelError: If it is no Keras model, or was not compiled for what is asked.
     """
     if not isinstance(model, keras.Model):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"Expected a compiled keras.Model. Received: {type(model).__module__}."
             f"{type(model).__qualname__}"
         )
     own_step = type(model).train_step is not keras.Model.train_step
     if method == "fit" and getattr(model, "optimizer", None) is None and not own_step:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"The model {model.name!r} has no optimizer, so there is no training step to ask "
             "about. Call model.compile(optimizer=…, loss=…) first, or ask for method='predict'."
         )
     if method != "predict" and not getattr(model, "compiled", False):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"The model {model.name!r} is not compiled. Call model.compile(optimizer=…, loss=…) "
             "first, or ask for method='predict'."
         )
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"The model {model.name!r} trains on several replicas at once, which can't be "
             "estimated yet. Ask about a model built outside of the strategy's scope."
         )
@@ -64,7 +64,7 @@ def batch_specs(model: Any, method: str, data: Any, length: int | None) -> Itera
         length: What open axes other than the first stand for.
 
     Raises:
-        UnsupportedModel: If the shapes can't be known.
+        UnsupportedModelError: If the shapes can't be known.
     """
     if data is not None:
         yield _closed(_shown(data, method), length, model)
@@ -85,7 +85,7 @@ def _shown(data: Any, method: str) -> Any:
     elif isinstance(data, keras.utils.PyDataset):
         data = data[0]
     elif hasattr(data, "__next__") and not isinstance(data, tuple):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             "An iterator can't be looked into without taking a batch from it. " + _SHOW_DATA
         )
     specs = tree.map_structure(_spec, data)
@@ -100,12 +100,12 @@ def _spec(leaf: Any) -> Any:
     if leaf is None:
         return None
     if isinstance(leaf, (tf.RaggedTensor, tf.RaggedTensorSpec)):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             "Ragged inputs have no shape to count with. Pad them to their longest "
             "(tensor.to_tensor(), or dataset.padded_batch), and ask with that length."
         )
     if isinstance(leaf, (tf.SparseTensor, tf.SparseTensorSpec)):
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             "Sparse inputs hold as many entries as the data has, which can't be known before. "
             "Ask with a dense batch, which is the most it can be."
         )
@@ -113,7 +113,7 @@ def _spec(leaf: Any) -> Any:
         leaf = np.asarray(leaf)
     shape = tuple(leaf.shape) if leaf.shape is not None else None
     if shape is None or len(shape) == 0:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"Every part of a batch needs a first axis for its samples. Received: shape={shape}. "
             + _SHOW_DATA
         )
@@ -137,7 +137,7 @@ def _closed(specs: Any, length: int | None, model: Any) -> Any:
         rest = spec.shape.as_list()[1:]
         if None in rest:
             if length is None:
-                raise UnsupportedModel(
+                raise UnsupportedModelError(
                     f"An input of {model.name!r} has axes of any length: {spec.shape}. Say the "
                     "longest there is with length=…, or " + _SHOW_DATA[0].lower() + _SHOW_DATA[1:]
                 )
@@ -161,7 +161,7 @@ def _inputs(model: Any) -> Any:
         found = list(shapes.values())
         read = [_from_shape(shape) for shape in found]
         return read[0] if len(read) == 1 else tuple(read)
-    raise UnsupportedModel(
+    raise UnsupportedModelError(
         f"The model {model.name!r} was never built, so its shapes are not known. Give it an "
         "Input, or call it once on data. Or: " + _SHOW_DATA
     )

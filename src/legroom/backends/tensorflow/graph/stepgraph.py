@@ -26,7 +26,7 @@ from legroom.backends.tensorflow.graph.specs import batch_specs, check_model
 from legroom.backends.tensorflow.graph.summed_slice import add_up
 from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
 from legroom.backends.tensorflow.step.traits import own_function
-from legroom.core.errors import LegroomError, UnsupportedModel
+from legroom.core.errors import LegroomError, UnsupportedModelError
 from legroom.messages.ops import role_of_op
 
 __all__ = ["Held", "StepGraph", "trace_step"]
@@ -153,7 +153,7 @@ def trace_step(
         compiled: Whether it is traced for XLA, which wants loops of a known length.
 
     Raises:
-        UnsupportedModel: If the model can't be traced, with TensorFlow's reason.
+        UnsupportedModelError: If the model can't be traced, with TensorFlow's reason.
     """
     if method not in _STEPS:
         raise LegroomError(
@@ -179,7 +179,7 @@ def trace_step(
             except Exception as error:
                 first = first or error
     what = _COLOURS.sub("", str(first)).split()
-    raise UnsupportedModel(
+    raise UnsupportedModelError(
         f"The {_STEPS[method]} of {model.name!r} can't be traced: {type(first).__name__}: "
         f"{' '.join(what)[:400]}\nIf the batch is not what it expects, show one: data=(x, y) as "
         "fit gets it."

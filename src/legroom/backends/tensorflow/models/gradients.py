@@ -10,7 +10,7 @@ import tensorflow as tf
 from legroom.backends.keras.reading import model_inputs
 from legroom.backends.tensorflow.forecast.timeline import find_peak
 from legroom.backends.tensorflow.graph.trace import GraphTrace
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 __all__ = ["step_bytes"]
 
@@ -29,7 +29,9 @@ def step_bytes(model: Any, samples: int, loss: Any = None) -> int:
     ]
     known = model_inputs(model)
     if not known:
-        raise UnsupportedModel(f"{model.name} was never built: what it is called with is not known")
+        raise UnsupportedModelError(
+            f"{model.name} was never built: what it is called with is not known"
+        )
     inputs = [tf.TensorSpec((samples, *tuple(one.shape)[1:]), one.dtype) for one in known]
 
     def step(trainable: Any, others: Any, inputs: Any) -> Any:

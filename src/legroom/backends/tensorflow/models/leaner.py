@@ -44,7 +44,7 @@ def in_half_precision(model: Any, policy: str = "mixed_float16") -> Iterator[Any
     """A copy of a model in mixed precision, whose weights have no memory.
 
     Raises:
-        UnsupportedModel: If the model can't be copied: a subclassed one, most often.
+        UnsupportedModelError: If the model can't be copied: a subclassed one, most often.
     """
     with untouched(model), without_memory():
         yield rebuilding.halved_model(model, policy)
@@ -54,7 +54,7 @@ def valueless_model(model: Any, change: str, *, safe: bool) -> Any:
     """A changed model of shapes only, for `step_bytes`; None where nothing was to be changed.
 
     Raises:
-        UnsupportedModel: If Keras can't build it.
+        UnsupportedModelError: If Keras can't build it.
     """
     return rebuilding.valueless_model(model, _CHANGES[change], safe=safe)
 

@@ -20,7 +20,7 @@ from keras.src.models.functional import Functional
 from legroom.backends import patches
 from legroom.backends.parts import FUNCTIONAL, LAYER
 from legroom.backends.tensorflow.recompute.again import run_recomputed
-from legroom.core.errors import UnsupportedModel
+from legroom.core.errors import UnsupportedModelError
 
 __all__ = [
     "block_order",
@@ -58,7 +58,7 @@ def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
         blocks: Names of layers, each list a block of neighbours.
 
     Raises:
-        UnsupportedModel: If a layer is not there.
+        UnsupportedModelError: If a layer is not there.
     """
     keep_everything(model)
     block_of = {name: number for number, block in enumerate(blocks) for name in block}
@@ -77,7 +77,7 @@ def recompute_blocks(model: Any, blocks: Sequence[Sequence[str]]) -> None:
             patches.set_on(layer, LAYER, "call", call)
             object.__setattr__(layer, _OURS, "call")
     if missing:
-        raise UnsupportedModel(
+        raise UnsupportedModelError(
             f"The model {model.name} has no layer of that name. Received: {sorted(missing)}"
         )
 

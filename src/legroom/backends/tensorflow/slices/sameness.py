@@ -35,7 +35,7 @@ from legroom.backends.tensorflow.slices.latent import asleep
 from legroom.backends.tensorflow.slices.observe import bear, observe
 from legroom.backends.tensorflow.step import batch
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.core.errors import UnlikeBefore
+from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["find_rules"]
 
@@ -83,7 +83,7 @@ def find_rules(
             return _compare(_Comparison(traits, model, tiny, few, samples, variables))
         except Refused as refusal:
             return Rules(refusal=str(refusal))
-        except UnlikeBefore as error:
+        except UnlikeBeforeError as error:
             return Rules(refusal=str(error).strip().splitlines()[-1].strip())
         except Exception as error:
             if not oom.is_oom(error):
@@ -290,7 +290,7 @@ def _look_at_what_sleeps(seen: _Comparison) -> _Comparison:
     woken = dataclasses.replace(seen, tiny=tiny)
     try:
         whole, parts = woken.run_whole(later=later), woken.run_parts(later=later)
-    except (Refused, UnlikeBefore):
+    except (Refused, UnlikeBeforeError):
         raise
     except Exception as error:
         if oom.is_oom(error):

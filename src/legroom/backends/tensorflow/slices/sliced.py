@@ -39,7 +39,7 @@ from legroom.backends.tensorflow.step.write_log import (
     unlogged,
 )
 from legroom.core.aside import say_left_out
-from legroom.core.errors import UnlikeBefore
+from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["SlicedStep"]
 
@@ -293,7 +293,7 @@ class SlicedStep:
         def catch(call: Applied) -> None:
             nonlocal applies, sparse
             if applies >= len(self._updates):
-                raise UnlikeBefore("it applies its optimizers now more often and now less")
+                raise UnlikeBeforeError("it applies its optimizers now more often and now less")
             if applies == number:
                 mean = self._rules.gradients[number] != "sum"
                 weight = share if mean and id(call.optimizer) not in scale.weighted else None
@@ -326,7 +326,7 @@ class SlicedStep:
             )
         if last:
             if applies != len(self._updates):
-                raise UnlikeBefore("it applies its optimizers now more often and now less")
+                raise UnlikeBeforeError("it applies its optimizers now more often and now less")
             self._held_order = held.order
             self._held_results = {
                 i: held.results[id(leaf)][0]

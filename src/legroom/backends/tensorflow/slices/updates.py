@@ -18,7 +18,7 @@ from legroom.backends.tensorflow.slices.row_sums import RowSums
 from legroom.backends.tensorflow.step.effects import Snapshot, written_handles
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.write_log import WriteLog, logging_writes, unlogged
-from legroom.core.errors import UnlikeBefore
+from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["Update"]
 
@@ -177,7 +177,9 @@ class Update:
             if self._optimizer is not call.optimizer or known != [
                 id(inner_variable(variable)) for variable in call.variables
             ]:
-                raise UnlikeBefore("it applied another optimizer, or other variables, than before")
+                raise UnlikeBeforeError(
+                    "it applied another optimizer, or other variables, than before"
+                )
             if len(self._sums) == self._kinds.count("dense"):
                 return
         self._optimizer = call.optimizer

@@ -99,7 +99,7 @@ class HostSnapshot:
         """Put every variable back to what it was, one by one.
 
         Raises:
-            OutOfMemory: If there is no memory for that.
+            OutOfMemoryError: If there is no memory for that.
         """
         for handle, value in self._taken:
             put_back(handle, value)
@@ -130,7 +130,7 @@ def put_back(handle: Any, value: Any) -> None:
     """Give a variable the value it had, which may be in the host's memory.
 
     Raises:
-        OutOfMemory: If there is no memory for that.
+        OutOfMemoryError: If there is no memory for that.
     """
     oom.insist(
         lambda: gen_resource_variable_ops.assign_variable_op(handle, value),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from legroom.backends import patches
-from legroom.core.errors import UnlikeBefore
+from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["nothing_outside", "op_types", "reaches_outside"]
 
@@ -60,7 +60,7 @@ def nothing_outside() -> Iterator[None]:
     """Let no op of this thread, run eagerly, change a table or take from a data set.
 
     Raises:
-        UnlikeBefore: Inside, where one would.
+        UnlikeBeforeError: Inside, where one would.
     """
     with contextlib.ExitStack() as stack:
         for module, names in _FUNCTIONS.items():
@@ -72,6 +72,6 @@ def nothing_outside() -> Iterator[None]:
 
 def _refusing(reason: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise UnlikeBefore(reason)
+        raise UnlikeBeforeError(reason)
 
     return refuse

@@ -35,7 +35,7 @@ from legroom.backends.tensorflow.step.side_effects import side_effects
 from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.whole import WholeStep
-from legroom.core.errors import LegroomError, UnlikeBefore
+from legroom.core.errors import LegroomError, UnlikeBeforeError
 from legroom.core.graphs import Orderer, StepWalk
 from legroom.core.traces import LayerCost
 from legroom.messages.ops import layer_of_op, match_layer
@@ -126,7 +126,7 @@ class Step:
             self._sliced = SlicedStep(self._traits, self.rules(data))
         try:
             return self._sliced(batch.as_tensors(data), slice_size)
-        except UnlikeBefore as error:
+        except UnlikeBeforeError as error:
             # It is undone, and whatever was found out of it does not hold.
             self._rules = Rules(refusal=str(error).strip().splitlines()[-1].strip())
         self.drop_slices()

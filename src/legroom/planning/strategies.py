@@ -1,4 +1,4 @@
-"""Plan: how a step will be run, and the ways that were passed over."""
+"""Plan: how a step will be run, and the alternatives."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from legroom.core.records import Record
 from legroom.prediction.estimate import Estimate
 
-__all__ = ["Plan", "Way"]
+__all__ = ["Plan", "Strategy"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Way(Record):
-    """One way to run a step.
+class Strategy(Record):
+    """One strategy for running a step.
 
     Attributes:
         name: "as it is", "slices of 32", "mixed precision", …
@@ -22,7 +22,7 @@ class Way(Record):
         time_factor: Its predicted time, with the step as it is as 1.
         fits: Whether it fits the budget.
         exact: Whether it makes the same update as the whole batch.
-        reason: Why it was passed over; empty for the one that was chosen.
+        reason: Why it was not chosen; empty for the one that was chosen.
         slice_size: The size of its slices; None for the whole batch.
         mixed_precision: Whether it needs half precision.
         recompute: Blocks of layers that are computed again for their gradients, by name.
@@ -46,7 +46,7 @@ class Way(Record):
 
 @dataclasses.dataclass(frozen=True)
 class Plan(Record):
-    """The fastest predicted way that fits.
+    """The fastest predicted strategy that fits.
 
     Attributes:
         model: The model's name.
@@ -54,12 +54,12 @@ class Plan(Record):
         legroom: The version of legroom that made it.
         batch_size: The batch size.
         budget_bytes: What it was made for.
-        chosen: The way to run it.
-        passed_over: The others, with reasons.
+        chosen: The strategy to run it.
+        alternatives: The others, with reasons.
         estimate: What the step as it is would take.
-        next_better_bytes: The budget at which a faster way would fit; None for the fastest.
+        next_better_bytes: The budget at which a faster strategy would fit; None for the fastest.
         notes: What a reader should know: what slices would change, for one.
-        exact: Whether only ways that make the same update were asked for.
+        exact: Whether only strategies that make the same update were asked for.
         layers: The names that the layers had where something is recomputed; in another process
             they have others, in the same order.
     """
@@ -71,8 +71,8 @@ class Plan(Record):
     legroom: str
     batch_size: int
     budget_bytes: int
-    chosen: Way
-    passed_over: tuple[Way, ...]
+    chosen: Strategy
+    alternatives: tuple[Strategy, ...]
     estimate: Estimate
     next_better_bytes: int | None = None
     notes: tuple[str, ...] = ()
