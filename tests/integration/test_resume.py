@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from legroom.supervisor.place import default_folder
+
 from .conftest import LEGROOM, Place
 
 TRAINS = """
@@ -64,6 +66,26 @@ class Script:
 @pytest.fixture
 def script(place: Place) -> Script:
     return Script(place)
+
+
+def test_one_script_with_several_arguments_at_once(script: Script) -> None:
+    runs = [script.place.start("run", "train.py", "--lr", rate) for rate in ("0.1", "0.2")]
+    kept = [default_folder(script.path, ("--lr", rate)) for rate in ("0.1", "0.2")]
+    for folder, parent in zip(kept, runs, strict=True):
+        script.kept = folder
+        script.until_training(parent)
+    runs[0].send_signal(signal.SIGTERM)
+    assert "run the same command to resume" in runs[0].communicate(timeout=60)[1]
+    assert runs[1].wait(timeout=60) == 0
+    assert [folder.exists() for folder in kept] == [True, False]
+    # Found again by its arguments, and by nothing else.
+    other = script.place.legroom("run", "train.py", "--lr", "0.3")
+    assert other.returncode == 0
+    assert "resum" not in other.stderr
+    again = script.place.legroom("run", "train.py", "--lr", "0.1")
+    assert again.returncode == 0
+    assert "resuming the run of" in again.stderr
+    assert not kept[0].parent.exists()
 
 
 def test_sigterm_an_edit_and_going_on_all_the_same(script: Script) -> None:

@@ -134,7 +134,7 @@ def _write(data: bytes, path: Path, option: str) -> None:
 def _place(run: Path) -> Path:
     """A run's folder, where its script is named."""
     if run.suffix == ".py" and run.is_file():
-        from legroom.supervisor.place import default_folder
+        from legroom.supervisor.place import newest_folder
 
-        return default_folder(run)
+        return newest_folder(run)
     return run

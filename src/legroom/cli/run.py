@@ -63,7 +63,8 @@ def run(
         Path | None,
         typer.Option(
             "--dir",
-            help="Where to keep snapshots. Default: .legroom/SCRIPT beside the script.",
+            help="Where to keep snapshots. Default: a folder in .legroom beside the script, for "
+            "the script and its arguments.",
             metavar="DIR",
             show_default=False,
         ),

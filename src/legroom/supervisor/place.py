@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,9 @@ from legroom.core.errors import SnapshotError
 from legroom.report.terminal import say
 from legroom.snapshots.folder import RunFolder, RunIdentity
 
-__all__ = ["Place", "PlaceOptions", "default_folder", "place_of_run"]
+__all__ = ["Place", "PlaceOptions", "default_folder", "newest_folder", "place_of_run"]
+
+_LONGEST = 40  # characters of the arguments in a folder's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +27,8 @@ class PlaceOptions:
 
     Attributes:
         folder: Where; beside the script by default.
-        fresh: Begin anew, whatever is there.
-        resume: Another run's folder to go on from, even if the script was edited since.
+        fresh: Start from scratch, whatever is there.
+        resume: Another run's folder to resume, even if the script was edited since.
     """
 
     folder: Path | None = None
@@ -49,10 +53,30 @@ class Place:
     goes_on: bool = False
 
 
-def default_folder(script: Path) -> Path:
-    """Where a script's runs are kept: a script has a folder of its own, beside it."""
+def default_folder(script: Path, arguments: Sequence[str] = ()) -> Path:
+    """Where a run is kept: beside the script, in a folder for it and these arguments.
+
+    So one script can be started several times at once with other arguments, and each run is found
+    again. The arguments can be read in the name; what tells them apart is its end.
+    """
     real = Path(os.path.realpath(script))
-    return real.parent / ".legroom" / real.name
+    name = real.name
+    if arguments:
+        words = re.sub(r"[^\w.=]+", "-", " ".join(arguments)).strip("-")[:_LONGEST]
+        digest = hashlib.sha256("\0".join(arguments).encode(errors="surrogateescape"))
+        name = f"{name}-{words}-{digest.hexdigest()[:8]}"
+    return real.parent / ".legroom" / name
+
+
+def newest_folder(script: Path) -> Path:
+    """Where the last run of a script was kept, whatever its arguments were."""
+    usual = default_folder(script)
+    runs = [
+        folder
+        for folder in (usual.parent.iterdir() if usual.parent.is_dir() else ())
+        if folder.name == usual.name or folder.name.startswith(f"{usual.name}-")
+    ]
+    return max(runs, key=lambda folder: folder.stat().st_mtime, default=usual)
 
 
 @contextlib.contextmanager
@@ -62,7 +86,7 @@ def place_of_run(script: Path, arguments: Sequence[str], options: PlaceOptions) 
     Raises:
         SnapshotError: If another run has it, or there is nothing to go on from.
     """
-    folder = RunFolder(options.resume or options.folder or default_folder(script))
+    folder = RunFolder(options.resume or options.folder or default_folder(script, arguments))
     if options.resume is not None and not folder.has_snapshots():
         raise SnapshotError(
             f"There is nothing to resume in {options.resume}: expected the folder of an "
