@@ -13,7 +13,7 @@ from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.units import format_bytes, parse_size
 from legroom.planning.bound import fingerprint, layer_names
 from legroom.planning.choose import choose
-from legroom.planning.ordered import ordered_way
+from legroom.planning.ordered import ordered_strategy
 from legroom.planning.slices import Slices
 from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.estimate import Estimate
@@ -135,7 +135,7 @@ def _strategies(
     others: list[Strategy | None] = []
     if "order" in allow:
         usable = [strategy for strategy in strategies if strategy.exact or not exact]
-        others.append(ordered_way(prediction, whole, samples, budget - held_back, usable))
+        others.append(ordered_strategy(prediction, whole, samples, budget - held_back, usable))
     if "recompute" in allow:
         # Not at the top: it needs NumPy, which a script that trains nothing need not load.
         from legroom.planning.recomputed import Recompute

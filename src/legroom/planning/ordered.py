@@ -14,7 +14,7 @@ from legroom.planning.strategies import Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction
 
-__all__ = ["ordered_way"]
+__all__ = ["ordered_strategy"]
 
 _NAME = "ops in order"
 # No two large ops run side by side, though each still runs on all cores. By the clock it was 1.00
@@ -26,7 +26,7 @@ _WORTH = 0.97
 _HOPE = 1.25
 
 
-def ordered_way(
+def ordered_strategy(
     prediction: Prediction, whole: Estimate, samples: int, budget: int, others: Sequence[Strategy]
 ) -> Strategy | None:
     """The whole batch, with its ops in order; None where that saves nothing.

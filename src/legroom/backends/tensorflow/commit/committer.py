@@ -46,9 +46,9 @@ _UNIT = 1000
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """Units that are written in one call."""
+    """What writes some units, and the places of all their variables."""
 
-    numbers: tuple[int, ...]
+    members: list[int]
     run: Any
 
 
@@ -65,10 +65,6 @@ class _Update:
     units: list[Unit]
     calls: list[_Call]
     share: Any
-
-    def members(self, call: _Call) -> list[int]:
-        """The variables of a call's units, by their places."""
-        return [i for number in call.numbers for i in self.units[number].members]
 
 
 class Committer:
@@ -136,7 +132,7 @@ class Committer:
             traced = update.share.get_concrete_function(gradients)
             shared = traced.structured_outputs
         for call in update.calls:
-            own = [gradients[i] for i in update.members(call)]
+            own = [gradients[i] for i in call.members]
             graphs.append(call.run.get_concrete_function((own, shared)).graph)
         return graphs
 
@@ -177,9 +173,8 @@ class Committer:
         self._current = update = self._begin(gradients)
         self._shared = None if update.share is None else update.share(gradients)
         for call in update.calls:
-            members = update.members(call)
-            self._run_call(call.run, [gradients[i] for i in members])
-            for i in members:
+            self._run_call(call.run, [gradients[i] for i in call.members])
+            for i in call.members:
                 gradients[i] = None
 
     def update_at_once(self, gradients: Sequence[Any], barrier: Any) -> list[Any]:
@@ -230,13 +225,13 @@ class Committer:
                 happen.
         """
         assert self._current is not None
-        update, units = self._current, self._current.units
+        units = self._current.units
         for i, gradient in enumerate(gradients):
             gradients[i] = _to_host(gradient)
         gc.collect()
         done, writes = divmod(self._written, _UNIT)
         for number, unit in list(enumerate(units))[done:]:
-            run = self._function(functools.partial(self._write, update, (number,), writes))
+            run = self._function(functools.partial(self._write, units, (number,), writes))
             oom.insist(
                 functools.partial(self._run_call, run, [gradients[i] for i in unit.members]),
                 f"Memory ran out in the middle of an update: {number} of {len(units)} groups of "
@@ -262,15 +257,20 @@ class Committer:
             units = self._units.of(gradients, present)
             if without_gradient := self._only_averaged(present):
                 units.append(Unit(without_gradient))
-            share = self._function(self._apply.share) if self._apply.shares else None
-            self._updates[kind] = update = _Update(units, [], share)
-            update.calls.extend(
-                _Call(numbers, self._function(functools.partial(self._write, update, numbers, 0)))
-                for numbers in self._together(units, gradients)
+            self._updates[kind] = _Update(
+                units,
+                [self._call(units, numbers) for numbers in self._together(units, gradients)],
+                self._function(self._apply.share) if self._apply.shares else None,
             )
         return self._updates[kind]
 
-    def _together(self, units: Sequence[Unit], gradients: Sequence[Any]) -> Iterator[Any]:
+    def _call(self, units: Sequence[Unit], numbers: Sequence[int]) -> _Call:
+        members = [i for number in numbers for i in units[number].members]
+        return _Call(members, self._function(functools.partial(self._write, units, numbers, 0)))
+
+    def _together(
+        self, units: Sequence[Unit], gradients: Sequence[Any]
+    ) -> Iterator[tuple[int, ...]]:
         """Which units are written in one call, by their numbers.
 
         Rows of a sparse gradient are as many as a batch has: such a unit is traced often, and
@@ -305,29 +305,35 @@ class Committer:
         averaged = self._apply.averages()
         return [i for i in range(len(self._variables)) if averaged and i not in present]
 
-    def _write(self, update: _Update, numbers: Sequence[int], skip: int, given: Any) -> None:
+    def _write(self, units: Sequence[Unit], numbers: Sequence[int], skip: int, given: Any) -> None:
         """Write units, in a graph or eagerly.
 
         Args:
-            update: The update they are of.
-            numbers: Theirs.
+            units: All of the update.
+            numbers: Of those that are written.
             skip: So many writes of the first one are done already.
             given: The gradients of all of their variables, and what is shared.
         """
         gradients, shared = iter(given[0]), given[1]
         ends: list[Any] = []  # of the unit before
         for number in numbers:
-            own = [next(gradients) for _ in update.units[number].members]
-            write = functools.partial(self._unit, update, number, own, shared, skip)
+            own = [next(gradients) for _ in units[number].members]
+            last = number == len(units) - 1
+            write = functools.partial(self._unit, number, units[number], last, skip, own, shared)
             with tf.control_dependencies(ends):
                 ends = _end_of(write)
             skip = 0
 
     def _unit(
-        self, update: _Update, number: int, gradients: Sequence[Any], shared: Any, skip: int
+        self,
+        number: int,
+        unit: Unit,
+        last: bool,
+        skip: int,
+        gradients: Sequence[Any],
+        shared: Any,
     ) -> None:
         """Write one unit."""
-        unit, last = update.units[number], number == len(update.units) - 1
 
         def write() -> None:
             if unit.in_turn:
