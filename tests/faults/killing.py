@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from legroom.supervisor.place import default_folder
+
 LEGROOM = str(Path(sysconfig.get_path("scripts")) / "legroom")
 CHILD = Path(__file__).with_name("kept_child.py")
 TIMEOUT = 240
@@ -33,6 +35,7 @@ class Killed:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.case = case
+        self._arguments = (case, "out.npz")
         self.script = folder / "train.py"
         shutil.copy(CHILD, self.script)
         self.environment = {
@@ -44,7 +47,7 @@ class Killed:
 
     @property
     def kept(self) -> Path:
-        return self.folder / ".legroom" / "train.py"
+        return default_folder(self.script, self._arguments)
 
     def events(self) -> list[dict]:
         try:
@@ -72,7 +75,7 @@ class Killed:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [LEGROOM, "run", "--snapshot-every", "0.2", *options, "train.py", self.case, "out.npz"],
+            [LEGROOM, "run", "--snapshot-every", "0.2", *options, "train.py", *self._arguments],
             cwd=self.folder, env=self.environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
