@@ -38,9 +38,9 @@ class _TensorFlow:
 
     @property
     def functions(self) -> base.Functions:
-        from legroom.backends.tensorflow.step import functions
+        from legroom.backends.tensorflow.functions import hand_written
 
-        return functions
+        return hand_written
 
     @property
     def state(self) -> base.State:

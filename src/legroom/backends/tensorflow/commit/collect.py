@@ -29,12 +29,12 @@ from legroom.backends import patches
 from legroom.backends.keras.known_optimizers import builds_only_slots
 from legroom.backends.parts import OPTIMIZER, RESOURCE_VARIABLES
 from legroom.backends.tensorflow.commit.born_outside import born_outside
-from legroom.backends.tensorflow.step.nested import (
+from legroom.backends.tensorflow.effects.write_log import unlogged
+from legroom.backends.tensorflow.functions.nested import (
     functions_as_python,
     functions_as_they_are,
     taken_apart,
 )
-from legroom.backends.tensorflow.step.write_log import unlogged
 from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",

@@ -32,10 +32,10 @@ from legroom.backends.tensorflow.commit.overlay import Overlay
 from legroom.backends.tensorflow.commit.partial_apply import PartialApply
 from legroom.backends.tensorflow.commit.units import Unit, Units
 from legroom.backends.tensorflow.device import oom
+from legroom.backends.tensorflow.effects.variables import on_host, undone_by
+from legroom.backends.tensorflow.effects.write_log import logging_writes
 from legroom.backends.tensorflow.slices.row_sums import RowSums
-from legroom.backends.tensorflow.step.effects import on_host, undone_by
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.backends.tensorflow.step.write_log import logging_writes
 
 __all__ = ["Committer"]
 

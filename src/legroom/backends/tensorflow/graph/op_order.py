@@ -13,10 +13,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
+from legroom.backends.tensorflow.effects.variables import resource_order
 from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
 from legroom.backends.tensorflow.graph.trace import with_shapes
 from legroom.backends.tensorflow.graph.walk import walk_open_graph
-from legroom.backends.tensorflow.step.effects import resource_order
 from legroom.core.graphs import Graph, Node, Orderer
 
 __all__ = ["impose_order"]

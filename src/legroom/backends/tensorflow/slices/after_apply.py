@@ -16,11 +16,11 @@ import numpy as np
 from keras import tree
 
 from legroom.backends.tensorflow.commit.collect import Applied, collecting, inner_variable
+from legroom.backends.tensorflow.effects.side_effects import on_trial
+from legroom.backends.tensorflow.effects.write_log import logging_writes, writing_only
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.observe import to_array
-from legroom.backends.tensorflow.step.side_effects import on_trial
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
 __all__ = ["run_tail", "tail_refusal", "without_tail"]
 

@@ -18,7 +18,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends import patches
 from legroom.backends.keras.runs import Decision, Run
-from legroom.backends.tensorflow.step.effects import Snapshot
+from legroom.backends.tensorflow.effects.variables import Snapshot
 
 __all__ = ["Latent", "asleep", "awake", "noting"]
 

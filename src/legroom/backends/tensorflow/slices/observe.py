@@ -12,18 +12,17 @@ from keras import tree
 
 from legroom.backends import patches
 from legroom.backends.keras.own_draws import own_draws
-from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
 from legroom.backends.keras.runs import Run
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
+from legroom.backends.tensorflow.effects.outside import nothing_outside
+from legroom.backends.tensorflow.effects.side_effects import SideEffects, on_trial
+from legroom.backends.tensorflow.effects.write_log import logging_writes, writing_only
 from legroom.backends.tensorflow.slices.latent import awake, noting
 from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
-from legroom.backends.tensorflow.step.outside import nothing_outside
-from legroom.backends.tensorflow.step.side_effects import SideEffects, on_trial
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.backends.tensorflow.step.write_log import logging_writes, writing_only
 
 __all__ = ["bear", "observe", "to_array"]
 
@@ -57,7 +56,7 @@ def observe(
     """
     run = Run(sizes)
     effects = SideEffects()
-    python = PythonState(traits.origin, *traits.objects)
+    python = traits.python_state()
     with own_draws() as draws, nothing_outside(), awake(later), logging_writes() as log:
         try:
             for piece, size in zip(pieces, sizes, strict=True):
@@ -157,7 +156,7 @@ def bear(traits: Traits, data: Any, *, restores: bool = True) -> list[str]:
     Returns:
         The names of what it changed in Python.
     """
-    python = PythonState(traits.origin, *traits.objects)
+    python = traits.python_state()
     with nothing_outside(), logging_writes() as log:
 
         def body(inputs: Any) -> Any:

@@ -23,7 +23,7 @@ from keras import tree
 
 from legroom.backends.keras import judge
 from legroom.backends.keras.own_draws import own_draws
-from legroom.backends.keras.python_state import PythonState, unbuilt
+from legroom.backends.keras.python_state import unbuilt
 from legroom.backends.keras.rules import Refused, Rules
 from legroom.backends.keras.runs import Run
 from legroom.backends.keras.variable_owners import layer_of, metrics_by_variable
@@ -373,7 +373,7 @@ def _look_at_outputs(seen: _Comparison) -> _Comparison:
 
 def _changes_again(traits: Traits, tiny: Any) -> list[str]:
     """What a step changes in Python each time, and not the first time only."""
-    python = PythonState(traits.origin, *traits.objects)
+    python = traits.python_state()
     try:
         with own_draws():
             bear(traits, tiny, restores=False)

@@ -16,28 +16,27 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import StatelessScope, tree
 
-from legroom.backends.keras.python_state import PythonState
 from legroom.backends.keras.rules import Rules
 from legroom.backends.tensorflow.commit.collect import Applied, StepCut, collecting
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.device.survivable import survivable
+from legroom.backends.tensorflow.effects.side_effects import on_trial, summaries_once
+from legroom.backends.tensorflow.effects.variables import (
+    Snapshot,
+    written_handles,
+)
+from legroom.backends.tensorflow.effects.write_log import (
+    current_log,
+    logging_writes,
+    unlogged,
+)
 from legroom.backends.tensorflow.slices.after_apply import run_tail, without_tail
 from legroom.backends.tensorflow.slices.draws import cutting
 from legroom.backends.tensorflow.slices.metrics import combine, holding, update_held
 from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.slices.updates import Update
 from legroom.backends.tensorflow.step import batch
-from legroom.backends.tensorflow.step.effects import (
-    Snapshot,
-    written_handles,
-)
-from legroom.backends.tensorflow.step.side_effects import on_trial, summaries_once
 from legroom.backends.tensorflow.step.traits import Traits, own_function
-from legroom.backends.tensorflow.step.write_log import (
-    current_log,
-    logging_writes,
-    unlogged,
-)
 from legroom.core.aside import say_left_out
 from legroom.core.errors import UnlikeBeforeError
 
@@ -105,7 +104,7 @@ class SlicedStep:
         return self._undone_by(Snapshot([*self._handles.values(), *metrics]), parts, sizes)
 
     def _run_eagerly(self, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
-        python = PythonState(self._traits.origin, *self._traits.objects)
+        python = self._traits.python_state()
         try:
             with logging_writes() as log:
                 return self._undone_by(log, parts, sizes)

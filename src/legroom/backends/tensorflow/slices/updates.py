@@ -14,10 +14,10 @@ from legroom.backends.tensorflow.commit.born_outside import born_outside
 from legroom.backends.tensorflow.commit.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.commit.units import adds_rows_up, works_in_units
+from legroom.backends.tensorflow.effects.variables import Snapshot, written_handles
+from legroom.backends.tensorflow.effects.write_log import WriteLog, logging_writes, unlogged
 from legroom.backends.tensorflow.slices.row_sums import RowSums
-from legroom.backends.tensorflow.step.effects import Snapshot, written_handles
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.backends.tensorflow.step.write_log import WriteLog, logging_writes, unlogged
 from legroom.core.errors import UnlikeBeforeError
 
 __all__ = ["Update"]

@@ -12,15 +12,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from legroom.backends.keras.python_state import PythonState
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, looking_on
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.commit.units import works_in_units
 from legroom.backends.tensorflow.device import oom, pool
+from legroom.backends.tensorflow.effects.variables import undone_by
+from legroom.backends.tensorflow.effects.write_log import logging_writes
 from legroom.backends.tensorflow.step.careful import is_users_own
-from legroom.backends.tensorflow.step.effects import undone_by
 from legroom.backends.tensorflow.step.traits import Traits
-from legroom.backends.tensorflow.step.write_log import logging_writes
 
 __all__ = ["EagerStep"]
 
@@ -54,7 +53,7 @@ class EagerStep:
 
     def __call__(self, data: Any) -> Any:
         """Run the step. If it raises anything at all, nothing has happened."""
-        python = PythonState(self._traits.origin, *self._traits.objects)
+        python = self._traits.python_state()
         try:
             if self._may_wait is None:
                 return self._looked_at(data)

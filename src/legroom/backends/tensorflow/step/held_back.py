@@ -19,7 +19,7 @@ from legroom.backends.tensorflow.commit.born_outside import born_outside
 from legroom.backends.tensorflow.commit.collect import Applied, collecting
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.commit.units import works_in_units
-from legroom.backends.tensorflow.step.effects import defer_writes, touches, written_handles
+from legroom.backends.tensorflow.effects.variables import defer_writes, touches, written_handles
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.core.aside import in_a_line, say_left_out
 

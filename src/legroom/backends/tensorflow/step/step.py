@@ -18,6 +18,8 @@ from legroom.backends.keras.rules import Rules
 from legroom.backends.steps import Needs
 from legroom.backends.tensorflow.commit.collect import inner_variable
 from legroom.backends.tensorflow.device import oom, pool
+from legroom.backends.tensorflow.effects.outside import op_types, reaches_outside
+from legroom.backends.tensorflow.effects.side_effects import side_effects
 from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs, usable_share
 from legroom.backends.tensorflow.forecast.ordering import orderer
 from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
@@ -30,8 +32,6 @@ from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
 from legroom.backends.tensorflow.slices.sameness import find_rules
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import batch
-from legroom.backends.tensorflow.step.outside import op_types, reaches_outside
-from legroom.backends.tensorflow.step.side_effects import side_effects
 from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.backends.tensorflow.step.whole import WholeStep

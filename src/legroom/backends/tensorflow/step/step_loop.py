@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends.tensorflow.device.survivable import survivable
-from legroom.backends.tensorflow.step.effects import Snapshot, handle_bytes, read_handle
+from legroom.backends.tensorflow.effects.variables import Snapshot, handle_bytes, read_handle
 from legroom.backends.tensorflow.step.traits import own_function
 
 __all__ = ["Ran", "StepLoop"]

@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
+from legroom.backends.keras.python_state import PythonState
+
 __all__ = ["Traits", "all_ours", "is_ours", "own_function"]
 
 
@@ -55,6 +57,10 @@ class Traits:
     def run(self, body: Callable[[Any], Any], data: Any) -> Any:
         """Run a body in the replica context that Keras would give it."""
         return self.strategy.run(body, args=(data,))
+
+    def python_state(self) -> PythonState:
+        """What the step's Python keeps beside variables, as it is now, to be put back."""
+        return PythonState(self.origin, *self.objects)
 
     @property
     def is_keras_own(self) -> bool:

@@ -24,16 +24,16 @@ import tensorflow as tf
 
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.device.survivable import survivable
-from legroom.backends.tensorflow.graph.op_order import impose_order
-from legroom.backends.tensorflow.step import batch
-from legroom.backends.tensorflow.step.eager import EagerStep
-from legroom.backends.tensorflow.step.effects import (
+from legroom.backends.tensorflow.effects.variables import (
     HostSnapshot,
     Snapshot,
     handle_bytes,
     undone_by,
     written_handles,
 )
+from legroom.backends.tensorflow.graph.op_order import impose_order
+from legroom.backends.tensorflow.step import batch
+from legroom.backends.tensorflow.step.eager import EagerStep
 from legroom.backends.tensorflow.step.held_back import Held, HoldingBack
 from legroom.backends.tensorflow.step.step_loop import StepLoop
 from legroom.backends.tensorflow.step.traits import Traits

@@ -22,9 +22,9 @@ from tensorflow.python.autograph.impl import api as autograph
 
 from legroom.backends import patches
 from legroom.backends.parts import FUNCTION
-from legroom.backends.tensorflow.step.effects import written_handles
+from legroom.backends.tensorflow.effects.variables import written_handles
+from legroom.backends.tensorflow.effects.write_log import WriteLog, current_log, unlogged
 from legroom.backends.tensorflow.step.traits import is_ours
-from legroom.backends.tensorflow.step.write_log import WriteLog, current_log, unlogged
 
 __all__ = [
     "as_python",

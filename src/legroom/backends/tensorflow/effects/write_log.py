@@ -17,7 +17,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from legroom.backends import patches
 from legroom.backends.parts import RESOURCE_VARIABLE
-from legroom.backends.tensorflow.step.effects import on_host, put_back
+from legroom.backends.tensorflow.effects.variables import on_host, put_back
 
 __all__ = ["WriteLog", "current_log", "logging_writes", "unlogged", "writing_only"]
 

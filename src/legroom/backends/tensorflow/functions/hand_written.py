@@ -24,12 +24,12 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 from legroom.backends import patches
 from legroom.backends.parts import FUNCTION
 from legroom.backends.tensorflow.commit import collect
-from legroom.backends.tensorflow.step.by_arguments import VariedStep, is_number
+from legroom.backends.tensorflow.effects.write_log import current_log
+from legroom.backends.tensorflow.functions.by_arguments import VariedStep, is_number
+from legroom.backends.tensorflow.functions.nested import as_python, taken_apart, with_signature
 from legroom.backends.tensorflow.step.careful import Careful
-from legroom.backends.tensorflow.step.nested import as_python, taken_apart, with_signature
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits, is_ours
-from legroom.backends.tensorflow.step.write_log import current_log
 from legroom.core.aside import in_a_line, say_left_out
 
 __all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]

@@ -1,0 +1,1 @@
+"""Training steps that users write themselves, and the functions that a step calls."""
