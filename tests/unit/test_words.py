@@ -41,7 +41,9 @@ def sentences() -> Iterator[tuple[str, str]]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Every line of the documentation, the report page and the help of the commands."""
-    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *SOURCE.rglob("*.html")]:
+    written = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = [*SOURCE.rglob("*.md"), *SOURCE.rglob("*.html")]
+    for path in [*written, *shown]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             yield f"{path.relative_to(ROOT)}:{number}", line
     for path in (SOURCE / "cli").rglob("*.py"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-_EXPECTED = "Expected a log, a notebook (.ipynb), or - to read from a pipe."
+_EXPECTED = "Expected a log, a notebook (.ipynb), - to read from a pipe, or a page such as LR105."
 _INTERRUPTED = 130
 
 
@@ -27,8 +27,9 @@ def explain(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE | -]",
-            help="A log of any length, or a notebook. `-` reads a pipe until it ends or Ctrl-C.",
+            metavar="[FILE | - | PAGE]",
+            help="A log of any length, or a notebook. `-` reads a pipe until it ends or Ctrl-C. Or "
+            "the page of a finding or an error, as messages name it: LR105, CannotFitError.",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +65,8 @@ def explain(
     """
     import sys
 
+    if file is not None and _print_page(file):
+        return
     at_hand = _model_at_hand(model, batch_size)
     if file not in (None, "-"):
         diagnosis, interrupted = _read_file(str(file), at_hand)
@@ -81,6 +84,18 @@ def explain(
         print_diagnosis(diagnosis)
     if interrupted:
         raise typer.Exit(_INTERRUPTED)
+
+
+def _print_page(name: str) -> bool:
+    """Show the page of that name, unless there is a file of it; whether there is a page."""
+    from pathlib import Path
+
+    from legroom.report.pages import page_text, print_page
+
+    text = None if Path(name).exists() else page_text(name)
+    if text is not None:
+        print_page(text)
+    return text is not None
 
 
 def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | None:

@@ -47,9 +47,10 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         except LegroomError as error:
+            from legroom.report.pages import more
             from legroom.report.terminal import say
 
-            say(str(error), colour="31")
+            say("\n".join([str(error), *([more(error.page)] if error.page else [])]), colour="31")
             sys.exit(_exit_code(error))
 
 

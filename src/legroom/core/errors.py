@@ -13,6 +13,8 @@ Each message says what was wrong, what was received, what was expected and what 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 __all__ = [
     "BadBudgetError",
     "CannotFitError",
@@ -25,7 +27,18 @@ __all__ = [
 
 
 class LegroomError(Exception):
-    """Base of all errors that legroom raises on purpose."""
+    """Base of all errors that legroom raises on purpose.
+
+    Attributes:
+        page: The page that tells more, shown by ``legroom explain PAGE``; empty if there is none.
+    """
+
+    page: ClassVar[str] = ""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if self.page and hasattr(self, "add_note"):  # from Python 3.11 on
+            self.add_note(f"More: legroom explain {self.page}")
 
 
 class CannotFitError(LegroomError):
@@ -39,6 +52,8 @@ class CannotFitError(LegroomError):
         budget_bytes: What there was, where it is known.
     """
 
+    page = "CannotFitError"
+
     def __init__(
         self, message: str, *, needed_bytes: int | None = None, budget_bytes: int | None = None
     ) -> None:
@@ -50,13 +65,19 @@ class CannotFitError(LegroomError):
 class OutOfMemoryError(LegroomError):
     """Memory ran out in a place that legroom can't repeat with less."""
 
+    page = "OutOfMemoryError"
+
 
 class BadBudgetError(LegroomError, ValueError):
     """A size that can't be read, can't be used here, or comes too late."""
 
+    page = "BadBudgetError"
+
 
 class SnapshotError(LegroomError):
     """A snapshot could not be written, or what was read can't be trusted."""
+
+    page = "SnapshotError"
 
 
 class UnlikeBeforeError(LegroomError):
@@ -68,3 +89,5 @@ class UnlikeBeforeError(LegroomError):
 
 class UnsupportedModelError(LegroomError):
     """A model or step that this function of legroom can't work with."""
+
+    page = "UnsupportedModelError"

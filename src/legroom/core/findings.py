@@ -16,7 +16,7 @@ class Finding(Record):
     """One thing that the doctor saw.
 
     Attributes:
-        id: Which kind of thing: ``"LR101"``. Its page is ``docs/findings/LR101.md``.
+        id: Which kind of thing: ``"LR101"``. ``legroom explain LR101`` shows its page.
         title: The kind in a few words.
         text: What was seen, in a sentence or two.
         place: Where: ``file.py:12``, a layer, a stage of a pipeline.

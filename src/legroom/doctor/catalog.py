@@ -1,4 +1,4 @@
-"""The kinds of findings: their ids and titles. Each has a page ``docs/findings/<id>.md``."""
+"""The kinds of findings: their ids and titles. Each has a page in ``report/pages``."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Diagnosis(Record):
         growth: Whether several failures show memory that is not given back.
         story: The whole in plain sentences, one a line.
         remedies: What to do, the most useful first.
-        finding: The page of ``docs/findings`` that tells more.
+        finding: The page of ``report/pages`` that tells more.
         failures: How many times memory ran out in this text.
         first_error: The line that tells the failure it began with.
         final_error: The line that tells what ended it, where that is another.

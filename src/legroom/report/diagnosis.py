@@ -19,6 +19,7 @@ from rich.text import Text
 
 from legroom.core.units import format_bytes
 from legroom.messages.diagnosis import Diagnosis, Remedy
+from legroom.report.pages import more
 from legroom.report.text import clean_line
 
 __all__ = ["DiagnosisView", "diagnosis_html", "print_diagnosis"]
@@ -70,7 +71,7 @@ class DiagnosisView:
                 line = Text("     ").append(action, style="cyan")
                 yield line.append(f"  # {note}" if beside and note else "", style="dim")
         if diagnosis.finding:
-            yield Text(f"More: docs/findings/{diagnosis.finding}.md", style="dim")
+            yield Text(more(diagnosis.finding), style="dim")
 
 
 def _wrapped(text: str, width: int, first: str, rest: str) -> Iterator[Text]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from legroom.core.findings import Finding, counted
 from legroom.core.units import format_bytes
+from legroom.report.pages import more
 from legroom.report.text import clean_line
 
 __all__ = ["FindingsView", "print_findings"]
@@ -62,7 +63,7 @@ class FindingsView:
             yield from _wrapped(finding.text, width, "    ")
             if finding.fix:
                 yield from _wrapped(f"Fix: {finding.fix}", width, "    ")
-        yield Text("More: docs/findings/<id>.md", style="dim")
+        yield Text(more(self._findings[0].id), style="dim")
 
 
 def _size(finding: Finding) -> str:

@@ -68,7 +68,7 @@ class Pattern:
         name: Unique; the fixture that shows the wording has the same name.
         key: Text that the wording always contains.
         regex: Matched where the key begins, or where its line begins (see ``from_line``).
-        finding: The page in ``docs/findings`` that tells more.
+        finding: The page of ``report/pages`` that tells more.
         kind: ``failure``: something ran out. ``note``: it looks so. ``death``: a process ended.
         framework: Who says so. None: the surroundings tell.
         fallback: The framework, where the surroundings don't tell either.
@@ -193,7 +193,7 @@ def wordings(finding: str, **common: Any) -> Callable[..., Pattern]:
     """What makes the rows of a table, of wordings that mean the same.
 
     Args:
-        finding: The page in ``docs/findings`` that tells more.
+        finding: The page of ``report/pages`` that tells more.
         common: What else they have in common: attributes of a :class:`Pattern`.
 
     Returns:
