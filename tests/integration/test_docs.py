@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import legroom
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # What a reader of a page has already stands in a comment at its top.
@@ -22,6 +24,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "Train a Keras model like" in (tmp_path / "api/index.html").read_text()
     assert "Training loops of your own" in (tmp_path / "guides/custom-loops/index.html").read_text()
 
 
@@ -44,3 +47,9 @@ def test_code_in_pages_runs(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = re.findall(r"^::: legroom\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    hooks = {"__version__", "load_ipython_extension", "unload_ipython_extension"}
+    assert sorted(listed) == sorted(set(legroom.__all__) - hooks)

@@ -1,4 +1,4 @@
-"""The process that answers ``legroom plan``. Run as a file, by :mod:`legroom.cli.planning`."""
+"""The process that answers ``legroom plan``. Run as a file, by `legroom.cli.planning`."""
 
 from __future__ import annotations
 

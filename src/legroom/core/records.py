@@ -104,7 +104,7 @@ class Record(Shown):
 
     @classmethod
     def from_dict(cls: type[R], data: dict[str, Any]) -> R:
-        """Read what :meth:`to_dict` wrote.
+        """Read what `to_dict` wrote.
 
         Raises:
             ValueError: If it is another kind or version of record, or fields are missing.
@@ -114,7 +114,7 @@ class Record(Shown):
 
     @classmethod
     def from_json(cls: type[R], text: str) -> R:
-        """Read what :meth:`to_json` wrote."""
+        """Read what `to_json` wrote."""
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError(f"Expected a JSON object. Received: {type(data).__name__}")
@@ -140,7 +140,7 @@ def plain_fields(value: Any) -> dict[str, Any]:
 
 
 def read_fields(kind: type, data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass, from what :func:`plain_fields` made of them.
+    """The fields of a dataclass, from what `plain_fields` made of them.
 
     Raises:
         ValueError: If one is missing that has no default.

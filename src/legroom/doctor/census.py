@@ -3,7 +3,7 @@
 Two counts, some iterations apart, tell which containers have grown. A count looks at every
 container once and only into those whose latest entry weighs something, so it takes a few tenths
 of a second; it is made only where memory grows. What is held by other means than a container is
-:mod:`legroom.doctor.roots`'s subject.
+`legroom.doctor.roots`'s subject.
 """
 
 from __future__ import annotations

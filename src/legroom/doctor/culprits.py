@@ -1,7 +1,7 @@
 """From signs of growth to findings: which cause, what it costs an iteration, what cures it. Pure.
 
 What it is given are plain numbers and descriptions; where they come from is the watch's business.
-What the user's own objects keep is :mod:`legroom.doctor.keeping`'s subject.
+What the user's own objects keep is `legroom.doctor.keeping`'s subject.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``legroom.isolated``: one training in a process of its own, its result as if it had run here.
 
 When the process ends, all of its memory is free again, whatever TensorFlow, Keras, XLA or a
-library pinned in it: the sure cure where :func:`legroom.release` is not enough.
+library pinned in it: the sure cure where `legroom.release` is not enough.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Python tells a trace function about every line of the frames it is asked to follow. Going back in a
 frame's bytecode is a loop that goes round. Only frames of the user's own files are followed, and
-nothing inside a call that is known to be long (`fit`, a `tf.function`): see :meth:`pause`. A loop
+nothing inside a call that is known to be long (`fit`, a `tf.function`): see `pause`. A loop
 that goes round thousands of times a second is left alone after a while.
 """
 
@@ -100,7 +100,7 @@ class LoopTracer:
         """Follow nothing for now: it is known what comes, and that it is long.
 
         Returns:
-            Whether there is something to go on with: what :meth:`go_on` wants to be given.
+            Whether there is something to go on with: what `go_on` wants to be given.
         """
         # Not a context manager: this is called around every step of a training.
         if not self.active or sys.gettrace() != self._global:
@@ -109,7 +109,7 @@ class LoopTracer:
         return True
 
     def go_on(self, paused: bool) -> None:
-        """Follow again, after :meth:`pause`."""
+        """Follow again, after `pause`."""
         if paused and self.active:
             sys.settrace(self._global)
 

@@ -20,7 +20,7 @@ def release() -> Released:
     yours, and stays.
 
     XLA keeps the code it has compiled as long as the process lives: for many models compiled
-    with ``jit_compile=True`` use :func:`legroom.isolated`.
+    with ``jit_compile=True`` use `legroom.isolated`.
 
     Returns:
         What it freed.

@@ -36,7 +36,7 @@ def watch(*, ignore: Iterable[str] = (), quiet: bool = False) -> Watch:
 
 
 class Watch:
-    """Follows memory. Made by :func:`legroom.watch`."""
+    """Follows memory. Made by `legroom.watch`."""
 
     async_safe = True
 

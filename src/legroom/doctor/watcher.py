@@ -181,7 +181,7 @@ class Watcher:
         """It has ended.
 
         Args:
-            paused: What :meth:`call_begins` returned.
+            paused: What `call_begins` returned.
         """
         self._tracer.go_on(paused)
         if self.on_call is not None:

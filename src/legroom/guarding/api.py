@@ -48,7 +48,7 @@ def fit(
         **kwargs: As for `model.fit`.
 
     Returns:
-        Keras's `History`; its `.legroom` is the run's :class:`~legroom.RunReport`.
+        Keras's `History`; its `.legroom` is the run's `legroom.RunReport`.
 
     Raises:
         CannotFitError: If even one sample at a time is too much.

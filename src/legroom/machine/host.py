@@ -1,6 +1,6 @@
 """The host's memory, as the kernel counts it.
 
-Inside a container these are the figures of the whole host: see :mod:`legroom.machine.memory` for
+Inside a container these are the figures of the whole host: see `legroom.machine.memory` for
 what this process can really have.
 """
 

@@ -52,7 +52,7 @@ def explain(
         model: The model that was trained, as a backend read it, where it is at hand.
 
     Returns:
-        A :class:`Diagnosis`. It shows itself in a notebook and with ``rich.print``.
+        A `Diagnosis`. It shows itself in a notebook and with ``rich.print``.
     """
     if isinstance(subject, BaseException):
         return diagnose_exception(subject, model)

@@ -87,7 +87,7 @@ def apply_plan(plan: Plan, model: Any) -> Any:
         The same model.
 
     Raises:
-        LegroomError: As :func:`check_plan`.
+        LegroomError: As `check_plan`.
     """
     if _applier is None:
         importlib.import_module("legroom.guarding")  # registers itself

@@ -54,8 +54,8 @@ def largest_batch(
         most: The largest size of use: the number of samples there are, for one.
         multiple: Only multiples of this: 8, for one.
         power_of_two: Only powers of two.
-        data: As in :func:`legroom.estimate`.
-        length: As in :func:`legroom.estimate`.
+        data: As in `legroom.estimate`.
+        length: As in `legroom.estimate`.
 
     Raises:
         CannotFitError: If not even the smallest such size fits.

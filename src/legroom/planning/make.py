@@ -45,9 +45,9 @@ def plan(
             forward pass), "mixed_precision". The last changes numbers and is used only if named.
         exact: Only strategies that make the same update as the whole batch: no slices for
             BatchNorm.
-        data: As in :func:`legroom.estimate`.
-        length: As in :func:`legroom.estimate`.
-        source: As in :func:`legroom.estimate`.
+        data: As in `legroom.estimate`.
+        length: As in `legroom.estimate`.
+        source: As in `legroom.estimate`.
 
     Raises:
         CannotFitError: If no strategy fits, with what each would need.

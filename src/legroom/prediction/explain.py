@@ -34,7 +34,7 @@ def explain(
         batch_size: The batch it was trained with, where the message does not tell.
 
     Returns:
-        A :class:`Diagnosis`. It shows itself in a notebook and with ``rich.print``.
+        A `Diagnosis`. It shows itself in a notebook and with ``rich.print``.
     """
     if model is None:
         return explain_text(subject)

@@ -26,7 +26,7 @@ _WORTH = 0.01  # of what is needed: less than this is no remedy
 
 
 class LeanerModel:
-    """A Keras model as a diagnosis asks for it (:class:`legroom.messages.model.ModelAtHand`).
+    """A Keras model as a diagnosis asks for it (`legroom.messages.model.ModelAtHand`).
 
     Args:
         model: The model; its weights need no values.

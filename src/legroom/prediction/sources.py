@@ -94,9 +94,9 @@ class Prediction:
     Args:
         model: A compiled Keras model.
         method: "fit", "evaluate" or "predict".
-        data: As in :func:`estimate`.
-        length: As in :func:`estimate`.
-        source: As in :func:`estimate`.
+        data: As in `estimate`.
+        length: As in `estimate`.
+        source: As in `estimate`.
         order: The batch size for which the step's ops are put into an order that needs little
             memory; None leaves them as they come.
         slice_of: The size of a batch that is run in slices: those are asked for then, with the sums

@@ -52,7 +52,7 @@ def capture(
 
 
 def restore(thing: Any, taken: dict[str, Any], arrays: list[Any]) -> None:
-    """Put back what :func:`capture` took; into the same lists and dicts, which others may hold."""
+    """Put back what `capture` took; into the same lists and dicts, which others may hold."""
     for name, (kind, data) in taken.items():
         old = _attributes(thing).get(name)
         if kind == _OBJECT:

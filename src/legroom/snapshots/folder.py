@@ -56,7 +56,7 @@ class RunFolder:
     """A run's folder.
 
     Args:
-        path: The folder. It is made by :meth:`open`.
+        path: The folder. It is made by `open`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -76,7 +76,7 @@ def encode(value: Any, arrays: list[Any], _depth: int = 0) -> Any:
 
 
 def decode(data: Any, arrays: list[Any]) -> Any:
-    """Turn what :func:`encode` made back into a value."""
+    """Turn what `encode` made back into a value."""
     if isinstance(data, list):
         return [decode(part, arrays) for part in data]
     if not isinstance(data, dict):

@@ -13,7 +13,7 @@ __all__ = ["Writer"]
 class Writer:
     """One thread that writes one thing at a time.
 
-    It is not a daemon's work that may be cut at the end of the process: :meth:`wait` is called
+    It is not a daemon's work that may be cut at the end of the process: `wait` is called
     before a training returns. If the process is killed meanwhile, what was being written is not
     there, and the snapshot before it is.
 

@@ -1,6 +1,6 @@
 """The child process of ``legroom run``: the user's script as ``__main__``, with Keras guarded.
 
-Run as a file, by :mod:`legroom.supervisor.process`. The script must not be able to tell that it is
+Run as a file, by `legroom.supervisor.process`. The script must not be able to tell that it is
 not plain Python that runs it: its ``__main__`` module, ``sys.argv``, ``sys.path``, exit code and
 tracebacks are what they would be.
 """

@@ -26,7 +26,7 @@ class Barred(Record):
 
 @dataclasses.dataclass(frozen=True)
 class ChildOptions(Record):
-    """The first argument of :mod:`legroom.supervisor.child`, as JSON.
+    """The first argument of `legroom.supervisor.child`, as JSON.
 
     Attributes:
         receipts: The file descriptor to which the numbers of received signals are written.

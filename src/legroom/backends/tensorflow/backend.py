@@ -8,7 +8,7 @@ __all__ = ["BACKEND"]
 
 
 class _TensorFlow:
-    """What each part of the backend is behind; see :class:`legroom.backends.base.Backend`."""
+    """What each part of the backend is behind; see `legroom.backends.base.Backend`."""
 
     name = "tensorflow"
 

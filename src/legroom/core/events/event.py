@@ -62,10 +62,10 @@ class Event(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
-        """Read what :meth:`to_dict` wrote, also in another version of legroom.
+        """Read what `to_dict` wrote, also in another version of legroom.
 
         Returns:
-            An event of the class that its name stands for; an :class:`Unknown` where there is
+            An event of the class that its name stands for; an `Unknown` where there is
             none, or where it can't be made of the data.
 
         Raises:

@@ -194,7 +194,7 @@ def wordings(finding: str, **common: Any) -> Callable[..., Pattern]:
 
     Args:
         finding: The page of ``report/pages`` that tells more.
-        common: What else they have in common: attributes of a :class:`Pattern`.
+        common: What else they have in common: attributes of a `Pattern`.
 
     Returns:
         A function of a row: its name, its key, and the expression, where that is more than the

@@ -75,7 +75,7 @@ def is_certain() -> bool:
 def read_device() -> DeviceReading:
     """All that can be read of the training device's memory.
 
-    Not yet verified on a GPU, so nothing is decided here: :mod:`legroom.machine.budget` does.
+    Not yet verified on a GPU, so nothing is decided here: `legroom.machine.budget` does.
     """
     name = device_name()
     if name == "CPU:0":

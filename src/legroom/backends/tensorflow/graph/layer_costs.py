@@ -43,7 +43,7 @@ def step_costs(
         length: What open axes of the inputs other than the first stand for.
 
     Returns:
-        As :func:`layer_costs`; nothing for a model that can't be called on its inputs alone.
+        As `layer_costs`; nothing for a model that can't be called on its inputs alone.
     """
     for specs in batch_specs(model, "fit", data, length):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(specs)

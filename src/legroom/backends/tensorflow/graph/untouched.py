@@ -2,7 +2,7 @@
 
 Tracing a training step changes what it touches: an optimizer is built and gets its slots, metrics
 and losses are built, layers are, names are counted up, random seeds are drawn. Inside
-:func:`untouched` all of that may happen, and afterwards none of it has. Variables that are born
+`untouched` all of that may happen, and afterwards none of it has. Variables that are born
 inside have no memory: their handles know shape and type, which is all that a trace needs, so that
 asking about a model that is too large for this machine does not run out of memory itself.
 """
