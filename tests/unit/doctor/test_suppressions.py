@@ -9,6 +9,7 @@ import pytest
 from legroom.core.findings import Finding, ranked
 from legroom.doctor.catalog import TITLES, finding
 from legroom.doctor.suppressions import read_ids, wanted
+from legroom.report.pages import page_text
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -38,7 +39,7 @@ def test_findings_are_ranked_and_go_to_json_and_back() -> None:
 
 def test_every_kind_has_its_page() -> None:
     for name, title in TITLES.items():
-        page = (DOCS / "findings" / f"{name}.md").read_text()
+        page = page_text(name) or ""
         assert page.startswith(f"# {name}: {title}\n"), name
         assert "**What to do.**" in page, name
     listed = (DOCS / "doctor.md").read_text()
