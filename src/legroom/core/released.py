@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from legroom.core.records import Record
+from legroom.core.units import format_bytes
 
 __all__ = ["Released"]
 
@@ -22,3 +23,9 @@ class Released(Record):
     graphs: int = 0
     host_bytes: int = 0
     device_bytes: int | None = None
+
+    def _as_text(self) -> str:
+        parts = [f"{format_bytes(self.host_bytes)} of main memory"]
+        if self.device_bytes is not None:
+            parts.append(f"{format_bytes(self.device_bytes)} of device memory")
+        return f"freed {' and '.join(parts)} ({self.graphs} graphs)"

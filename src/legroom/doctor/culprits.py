@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from legroom.core.findings import Finding
+from legroom.core.places import short_place
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
 from legroom.doctor.loops import is_users_file
@@ -166,7 +166,7 @@ def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
         for name, kinds in list(changing.items())[:3]
     )
     last = traces[-1]
-    who = f"{last.name} ({_short(last.place)})"
+    who = f"{last.name} ({short_place(last.place)})"
     if last.model is not None:
         who = f"a step of the model {last.model[0]}"
     text = (
@@ -194,7 +194,7 @@ def _retraced_finding(seen: Evidence, traces: list[Any]) -> Finding:
 
 def _remade_finding(seen: Evidence, traces: list[Any]) -> Finding:
     last = traces[-1]
-    who = f"{last.name} ({_short(last.place)})"
+    who = f"{last.name} ({short_place(last.place)})"
     fix = "Make the tf.function (or the data set that maps it) once, before the loop."
     if last.model is not None and not _is_users(last):
         who = f"A function of the model {last.model[0]}"
@@ -219,7 +219,7 @@ def _generators(seen: Evidence) -> list[Finding]:
     generator = any("FlatMap" in made.kind for made in seen.datasets if made.place == place)
     what = "data set over a Python generator" if generator else "Python function for TensorFlow"
     text = (
-        f"A {what} is created again each {seen.unit} ({_short(place)}): TensorFlow keeps the "
+        f"A {what} is created again each {seen.unit} ({short_place(place)}): TensorFlow keeps the "
         "Python function of each one, and all that it uses, for ever."
     )
     if not round(seen.slope):
@@ -244,7 +244,3 @@ def _grouped(items: Sequence[Any], key: Any) -> list[list[Any]]:
 
 def _is_users(trace: Any) -> bool:
     return bool(trace.place) and is_users_file(trace.place.rpartition(":")[0])
-
-
-def _short(place: str) -> str:
-    return os.path.basename(place)

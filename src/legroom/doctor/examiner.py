@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import os
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from legroom.core.findings import Finding
+from legroom.core.places import short_place
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
 from legroom.doctor.culprits import Evidence, made_anew, name_culprits
@@ -191,7 +191,7 @@ class Examiner:
         severity = "warning" if memory.readings >= _LONG and series.unit != "step" else "note"
         cache = "" if self._signs is None else self._signs.fills_a_cache()
         if cache:
-            text += f" The cache of the data set at {os.path.basename(cache)} may be filling."
+            text += f" The cache of the data set at {short_place(cache)} may be filling."
             fix = "If it is the cache, nothing: it ends with the first epoch. Else: " + fix
             severity = "note"
         return [

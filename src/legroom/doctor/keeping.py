@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 from legroom.core.findings import Finding
+from legroom.core.places import short_place
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
 from legroom.doctor.culprits import ISOLATED, Evidence
@@ -86,7 +86,7 @@ def holder_finding(seen: Evidence, kept: Keeping) -> Finding:
 def _text(seen: Evidence, kept: Keeping, size: float) -> str:
     name = f"{kept.name[:1].upper()}{kept.name[1:]}"
     each = format_bytes(size / max(kept.count, 1))
-    by = f", made at {os.path.basename(kept.made)}" if kept.made else ""
+    by = f", made at {short_place(kept.made)}" if kept.made else ""
     several = "Histories" if kept.kind == "History" else kept.kind + "s"
     one = f"an {kept.kind}" if kept.kind[0] in "aeiou" else f"a {kept.kind}"
     many = f"{kept.count:.0f} {several}" if kept.count >= 1.5 else one

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
+from legroom.core.places import notebook
 from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes
 from legroom.messages.case import Case
@@ -19,7 +20,7 @@ from legroom.messages.model import Advice
 from legroom.messages.ops import role_of_op
 from legroom.messages.sizes import dtype_bytes
 
-__all__ = ["propose"]
+__all__ = ["by_guarding", "propose"]
 
 _MOST = 7
 _ABSURD = 10**12  # bytes: no single device has as much
@@ -57,6 +58,13 @@ def propose(case: Case, advice: Advice | None = None) -> tuple[Remedy, ...]:
     then.sort(key=lambda one: (-(one.bytes_saved or 0) * (1.1 if one.exact else 1), not one.exact))
     unique = {(one.text, one.command, one.code): one for one in (*first, *then)}
     return tuple(unique.values())[:_MOST]
+
+
+def by_guarding(remedy: Remedy) -> Remedy:
+    """The remedy with how a training is guarded from where the user is."""
+    if notebook() is not None:
+        return dataclasses.replace(remedy, code="%load_ext legroom")
+    return dataclasses.replace(remedy, command="legroom run train.py")
 
 
 def _cleaned(remedy: Remedy) -> Remedy:
@@ -170,11 +178,8 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
         run = (
             "Run it" if facts.framework == "tensorflow" else "If it is Keras on TensorFlow, run it"
         )
-        yield Remedy(
-            f"{run}{slices or ' in slices'}: the same training, less at a time.",
-            command="legroom run train.py",
-            bytes_saved=half,
-        )
+        words = f"{run}{slices or ' in slices'}: the same training, less at a time."
+        yield by_guarding(Remedy(words, bytes_saved=half))
     if not (weights or on_chips or batch == 1):
         size = f"batch_size={batch // 2}" if half and batch else "batch_size=…"
         yield Remedy(

@@ -18,6 +18,7 @@ from legroom.core.units import format_bytes
 from legroom.messages.diagnosis import Remedy
 from legroom.messages.layers import LayerFacts
 from legroom.messages.model import Advice
+from legroom.messages.remedies import by_guarding
 
 __all__ = ["LeanerModel", "read_model_file"]
 
@@ -138,13 +139,11 @@ class LeanerModel:
         sums = self._models.gradient_bytes(self._model)
         fits = f", which fits in {format_bytes(limit)}" if limit and needed + sums <= limit else ""
         if not self._running and needed + sums < whole:
-            yield Remedy(
+            words = (
                 f"Run it in slices of {size} instead of {batch}{fits}: the same training, less at "
-                "a time.",
-                command="legroom run train.py",
-                bytes_saved=whole - needed - sums,
-                predicted=True,
+                "a time."
             )
+            yield by_guarding(Remedy(words, bytes_saved=whole - needed - sums, predicted=True))
         if needed < whole:
             yield Remedy(
                 f"A batch of {size} instead of {batch}: more steps, noisier gradients.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from legroom.core.findings import Finding, counted
+from legroom.core.places import near_place
 from legroom.core.units import format_bytes
 from legroom.report.pages import more
 from legroom.report.text import clean_line
@@ -57,7 +57,7 @@ class FindingsView:
             if finding.bytes:
                 head.append(f": {_size(finding)}", style="bold")
             yield head
-            place = _short(finding.place)
+            place = clean_line(near_place(finding.place))
             if place:
                 yield Text(f"    at {place}", style="dim")
             yield from _wrapped(finding.text, width, "    ")
@@ -68,16 +68,6 @@ class FindingsView:
 
 def _size(finding: Finding) -> str:
     return format_bytes(finding.bytes) + (f" each {finding.per}" if finding.per else "")
-
-
-def _short(place: str) -> str:
-    """A path from here, where that is shorter."""
-    name, _, line = place.rpartition(":")
-    if line.isdigit() and os.path.isabs(name):
-        with contextlib.suppress(ValueError, OSError):
-            near = os.path.relpath(name)
-            return f"{near if len(near) < len(name) else name}:{line}"
-    return clean_line(place)
 
 
 def _wrapped(text: str, width: int, indent: str) -> Iterator[Text]:

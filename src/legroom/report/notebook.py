@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from legroom.core.findings import Finding, counted
+from legroom.core.places import near_place
 from legroom.core.units import format_bytes, format_seconds
 from legroom.report.run import RunReport
 
@@ -93,7 +94,7 @@ def findings_html(findings: Sequence[Finding]) -> str:
     for found in findings:
         size = f": {format_bytes(found.bytes)}" if found.bytes else ""
         each = f" each {found.per}" if found.bytes and found.per else ""
-        place = f"<br><code>{escape(found.place)}</code>" if found.place else ""
+        place = f"<br><code>{escape(near_place(found.place))}</code>" if found.place else ""
         fix = f"<br><b>Fix:</b> {escape(found.fix)}" if found.fix else ""
         head = escape(f"{found.id} {found.title}{size}{each}")
         parts.append(f"<li><b>{head}</b>{place}<br>{escape(found.text)}{fix}</li>")
