@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +27,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         since, reason = mark.args
         if _numbers(installed) < _numbers(since):
             pytest.skip(f"Keras {installed} {reason}; since {since}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, which can do everything, a test that can't run *here* has failed.
+
+    A kernel that really kills, a disk that is really full: such tests skip themselves on machines
+    without the rights for it, with a reason that says "here".
+    """
+    report = yield
+    skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
+    if skipped and " here" in str(call.excinfo.value) and os.environ.get("LEGROOM_RUN_ALL_TESTS"):
+        report.outcome = "failed"
+        report.longrepr = f"LEGROOM_RUN_ALL_TESTS is set, but: {call.excinfo.value}"
+    return report
 
 
 def _numbers(version: str) -> tuple[int, ...]:

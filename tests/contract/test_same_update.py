@@ -16,6 +16,7 @@ from keras import layers, losses, ops, optimizers
 
 import legroom
 from legroom.backends.tensorflow.commit.units import adds_rows_up
+from legroom.core.events import listening
 
 RNG = np.random.default_rng(0)
 N = 44  # batches of 16, 16 and 12
@@ -376,7 +377,10 @@ def test_a_function_called_with_other_models_is_another_step():
                 )
         return models
 
-    plain, guarded = train(lambda function: function), train(legroom.step(slice_size=5))
+    plain, events = train(lambda function: function), []
+    with listening(events.append):
+        guarded = train(legroom.step(slice_size=5))
+    assert [event.data["slice_size"] for event in events if event.name == "plan"] == [5, 5]
     for one, other in zip(plain, guarded, strict=True):
         assert int(other.optimizer.iterations) == 2
         for a, b in zip(one.variables, other.variables, strict=True):
@@ -682,14 +686,21 @@ def test_on_batch_evaluate_and_predict():
     for guarded in (False, True):
         keras.utils.set_random_seed(3)
         model = several_outputs()
+        ran = []
         if guarded:
             legroom.guard(model, slice_size=5)
+            # 44 samples at once, or 16, 16 and 12: once for each size.
+            ran = ["batch", *["evaluation batch"] * 3, *["prediction batch"] * 3]
         x, y = {"a": X, "b": X}, {"p": LABELS, "q": VALUES}
-        numbers = [model.train_on_batch(x, y, return_dict=True) for _ in range(3)]
-        numbers.append(model.test_on_batch(x, y, return_dict=True))
-        numbers.append(model.evaluate(x, y, batch_size=16, verbose=0, return_dict=True))
-        predictions = [model.predict(x, batch_size=16, verbose=0), model.predict_on_batch(x)]
+        events = []
+        with listening(events.append):
+            numbers = [model.train_on_batch(x, y, return_dict=True) for _ in range(3)]
+            numbers.append(model.test_on_batch(x, y, return_dict=True))
+            numbers.append(model.evaluate(x, y, batch_size=16, verbose=0, return_dict=True))
+            predictions = [model.predict(x, batch_size=16, verbose=0), model.predict_on_batch(x)]
         results.append((numbers, predictions))
+        assert [one.data["slice_size"] for one in events if one.name == "plan"] == [5] * len(ran)
+        assert [one.data["subject"] for one in events if one.name == "plan"] == ran
     (numbers, predictions), (others, guessed) = results
     for one, other in zip(numbers, others, strict=True):
         assert {key: float(value) for key, value in one.items()} == pytest.approx(

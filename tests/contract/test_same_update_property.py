@@ -18,11 +18,12 @@ if [*map(int, keras.__version__.split(".")[:2])] >= [3, 7]:
 
 @st.composite
 def trainings(draw):
-    """A model, its data and a split."""
+    """A model, its data and a split: every full batch is more than a slice."""
+    batch = draw(st.integers(2, 20))
     return {
-        "samples": draw(st.integers(5, 40)),
-        "batch": draw(st.integers(2, 20)),
-        "slice": draw(st.integers(1, 19)),
+        "samples": draw(st.integers(batch, 40)),
+        "batch": batch,
+        "slice": draw(st.integers(1, batch - 1)),
         "hidden": draw(st.lists(st.integers(1, 12), max_size=3)),
         "activation": draw(st.sampled_from(["relu", "tanh", "gelu"])),
         "optimizer": draw(st.sampled_from(["sgd", "momentum", "rmsprop"])),
@@ -93,6 +94,8 @@ def check(case):
     history = plain.fit(x, y, **fitting)
     keras.utils.set_random_seed(case["seed"])
     other = legroom.fit(sliced, x, y, slice_size=case["slice"], **fitting)
+    assert other.legroom.sliced
+    assert other.legroom.slice_size == case["slice"]
     scale = max(np.abs(weight).max() for weight in plain.get_weights())
     for one, two in zip(plain.get_weights(), sliced.get_weights(), strict=True):
         assert np.abs(one - two).max() <= 1e-4 * max(scale, 1e-3)

@@ -180,7 +180,7 @@ def real_group(limit: int) -> Iterator[Path]:
     controller = {1: "memory", 2: ""}
     own = read_cgroup()
     if own is None:
-        pytest.skip("no memory cgroup on this machine")
+        pytest.skip("there is no memory cgroup here")
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     group = next(x.split(":", 2)[2] for x in lines if x.split(":")[1] == controller[own.hierarchy])
     base = Path("/sys/fs/cgroup") / controller[own.hierarchy] / group.lstrip("/")
