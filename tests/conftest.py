@@ -20,6 +20,12 @@ settings.load_profile("legroom")
 gc.set_threshold(50_000, 20, 20)
 
 
+@pytest.fixture(autouse=True)
+def _default_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with sizes in MB and GB: the family that a size is written in stays."""
+    monkeypatch.setenv("LEGROOM_UNITS", "GB")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what the installed Keras can't do: `@pytest.mark.since_keras("3.7", "why")`."""
     installed = importlib.metadata.version("keras")

@@ -16,7 +16,7 @@ from legroom.core.events import listening
 
 from .comparing import VALUES, X, compare
 
-OTHERS = "it draws random numbers of its own ({}), and its slices would draw others"
+OTHERS = "it draws its own random numbers ({}), and slices would draw different ones"
 
 
 class Noisy(keras.Model):

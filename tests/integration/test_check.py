@@ -56,6 +56,25 @@ def test_a_leaking_script(place: Place) -> None:
     assert "arguments: ['--epochs', '3']" in done.stderr, "its own output, out of the way"
 
 
+def test_data_that_a_loop_goes_through(place: Place) -> None:
+    """No `fit` in sight: a cache that fills is named, and is no leak."""
+    place.write("""\
+        import tensorflow as tf
+
+        data = tf.data.Dataset.range(150).map(lambda i: tf.fill((100_000,), float(i)))
+        data = data.cache().prefetch(1000)
+        for epoch in range(2):
+            for number, x in enumerate(data):
+                tf.reduce_sum(x)
+    """)
+    done = run(place, "--json", "script.py")
+    assert done.returncode == 3, done.stderr[-2000:]
+    found = {one["id"]: one for one in json.loads(done.stdout)["findings"]}
+    assert set(found) - {"LR110"} == {"LR203", "LR204"}
+    assert found["LR203"]["bytes"] == pytest.approx(60_000_000, rel=0.01)
+    assert found["LR203"]["place"].startswith(str(place.folder / "script.py:6"))
+
+
 def test_ctrl_c_keeps_what_was_found(place: Place) -> None:
     body = LEAKING.format(comment="", code=0)
     place.write(

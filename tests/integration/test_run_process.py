@@ -291,7 +291,7 @@ def test_a_cap_is_in_the_scripts_environment(
         (["run", "--memory", "-1GiB", "script.py"], {}, "Received: '-1GiB'"),
         (["run", "--memory", "101%", "script.py"], {}, "More than 100 %"),
         (["run", "--memory", "900TiB", "script.py"], {}, "more than this machine has"),
-        (["run", "--memory", "1MiB", "script.py"], {}, "Give at least 33.6 MB"),
+        (["run", "--memory", "1MiB", "script.py"], {}, "Give at least 32.0 MiB"),
         (["run", "script.py"], {"LEGROOM_MEMORY": "lots"}, "Received: 'lots'"),
         (["run", "script.py"], {"TF_USE_LEGACY_KERAS": "1"}, "Keras 2 (tf_keras)"),
         (["nonsense"], {}, "No such command"),

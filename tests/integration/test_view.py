@@ -131,7 +131,7 @@ def test_a_word_in_the_progress_bar_of_keras(place: Place, terminals: Any) -> No
     narrow.wait()
     lines = [line for line in wide.text().splitlines() if "10/10" in line]
     assert len(lines) == 2
-    assert all(re.search(r"loss: \S+ - memory: \d+(\.\d+)? MB/315 MB", line) for line in lines)
+    assert all(re.search(r"loss: \S+ - memory: \d+(\.\d+)? MiB/300 MiB", line) for line in lines)
     assert "- memory:" not in narrow.text()
     piped = place.legroom("run", "--memory", "300MiB", "--fresh", "script.py")
     assert "10/10" in piped.stdout

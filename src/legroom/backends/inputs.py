@@ -33,13 +33,20 @@ class Input(Protocol):
 
 
 class Fits(Protocol):
-    """What `fit` is called with."""
+    """What trainings are given: what `fit` is called with, and what loops go through."""
 
     def follow_fits(self, on_fit: Callable[[Any, Any, dict[str, Any], str], list[Any]]) -> None:
         """Have a function called whenever a model is trained by `fit`.
 
         It gets the model, the data, the other arguments and the line; it returns who is told of
         the epochs.
+        """
+        ...
+
+    def follow_iterations(self, on_iteration: Callable[[Any, str], None]) -> None:
+        """Have a function called whenever the user's own code begins to go through a data set.
+
+        It gets the data set and the line.
         """
         ...
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from legroom.core.figures import StepFigures
-from legroom.messages.layers import LayerFacts
+
+if TYPE_CHECKING:
+    from legroom.messages.layers import LayerFacts  # brings all patterns of messages along
 
 __all__ = [
     "AfterTraining",

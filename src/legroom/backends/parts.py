@@ -357,6 +357,7 @@ PARTS: list[Part] = [
          "calls are not followed line by line, and a `fit` is looked at"),
     Part("watch", REPLACED, FUNCTION, ("__call__",), "steps are counted"),
     Part("watch", REPLACED, DATASET, ("__init__",), "data sets are counted"),
+    Part("watch", REPLACED, DATASET, ("__iter__",), "loops over data sets are seen"),
     Part("watch", REPLACED, "tensorflow.python.eager.polymorphic_function.tracing_compilation",
          ("_create_concrete_function",), "traces are counted", optional=True),
     Part("watch", REPLACED, "tensorflow.python.pywrap_tfe",

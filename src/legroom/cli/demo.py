@@ -114,7 +114,7 @@ class _Demo:
 
         stages.heading("1  python train.py, with all the memory it wants")
         if not self._run_full():
-            return self._result("The script did not even run with all the memory there is.")
+            return self._result("The script failed even with all the memory there is.")
         cap = self._found["cap_bytes"]
         stages.line(f"From here on it gets half of that: {format_bytes(cap)}.")
 
@@ -221,7 +221,7 @@ class _Demo:
         self._stages.line(
             f"{count:,} weights after {len(full['losses'])} epochs, run 3 against run 1: the "
             f"largest difference is {differences[worst]:.1e} of the largest weight in its tensor "
-            f"({worst}); promised is {_PROMISED:.0e} at most.".replace(",", " ", 1)
+            f"({worst}); we promise at most {_PROMISED:.0e}.".replace(",", " ", 1)
         )
 
     def _result(self, *failures: str) -> DemoResult:
@@ -251,9 +251,9 @@ def _failures(found: DemoResult) -> list[str]:
     """What was not as promised."""
     failures = []
     if not found.plain_died:
-        failures.append("the plain run was to die for want of memory, and did not.")
+        failures.append("the plain run was meant to run out of memory, but did not.")
     if found.samples_lost:
-        failures.append(f"{found.samples_lost} samples are in no update.")
+        failures.append(f"{found.samples_lost} samples were lost.")
     if found.peak_bytes and found.cap_bytes and found.peak_bytes > found.cap_bytes:
         failures.append("the run under legroom took more memory than it was given.")
     if found.largest_difference is None or not found.largest_difference <= _PROMISED:

@@ -108,7 +108,7 @@ def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | No
         return None
     path = Path(name)
     if not path.is_file():
-        what = "A directory is no saved model." if path.is_dir() else "There is no such file."
+        what = "A folder is not a saved model." if path.is_dir() else "There is no such file."
         raise typer.BadParameter(
             f'{what} Expected a file that model.save("m.keras") wrote. Received: {name!r}',
             param_hint="--model",
@@ -185,7 +185,7 @@ def _read_file(name: str, model: ModelAtHand | None) -> tuple[Diagnosis, bool]:
     path = Path(name)
     if path.is_dir():
         raise typer.BadParameter(
-            f"A directory can't be explained. {_EXPECTED} Received: {name!r}", param_hint="FILE"
+            f"A folder can't be explained. {_EXPECTED} Received: {name!r}", param_hint="FILE"
         )
     if not path.exists():
         raise typer.BadParameter(

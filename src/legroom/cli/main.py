@@ -62,7 +62,6 @@ def _exit_code(error: LegroomError) -> int:
 
 _app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -25,7 +25,7 @@ _MIB = 2**20
 _CAP_CPU, _CAP_GPU = 256 * _MIB, 1024 * _MIB
 _WORKER = Path(__file__).with_name("selftest_worker.py")
 _CHECKS = {
-    "limit": "the device's limit is known, and nobody contradicts it",
+    "limit": "the device's limit is known",
     "cap": "a cap is a cap: TensorFlow gets no more",
     "survive": "running out of memory is survived, and changes nothing",
     "slices": "slices make the update of the whole batch (float32)",

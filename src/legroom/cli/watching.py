@@ -38,7 +38,7 @@ def watch_process(pid: int, every: float, show: _Show | None) -> int:
         tree = TreeWatch(pid)
         title = " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
     except (psutil.Error, OverflowError):
-        say(f"There is no process {pid} here that could be watched.", colour="31")
+        say(f"There is no process {pid} to watch.", colour="31")
         return _USAGE
     watching = _Watching(f"{pid}: {title}", show)
     with watching.shown(every):

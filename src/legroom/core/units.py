@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 
 from legroom.core.errors import BadBudgetError
 
-__all__ = ["MEMORY_VARIABLE", "format_bytes", "format_seconds", "parse_size"]
+__all__ = [
+    "MEMORY_VARIABLE",
+    "UNITS_VARIABLE",
+    "format_bytes",
+    "format_factor",
+    "format_seconds",
+    "parse_size",
+    "units_family",
+]
 
 # A hard cap on the device, as `legroom.limit` sets it.
 MEMORY_VARIABLE = "LEGROOM_MEMORY"
+# The family of units that the user writes, "GiB" or "GB", for this process and those it starts.
+UNITS_VARIABLE = "LEGROOM_UNITS"
+_FAMILIES = {
+    "GB": (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)),
+    "GiB": (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)),
+}
 
 _UNITS = {
     "": 1,
@@ -26,6 +41,8 @@ _EXPECTED = 'Expected "8GiB", "8GB", "512MiB", "80%" or a whole number of bytes.
 
 def parse_size(size: str | int | float, *, whole: int | None = None) -> int:
     """Read a size: ``"8GiB"``, ``"8GB"``, ``"80%"`` or a number of bytes.
+
+    Who writes GiB reads GiB from then on, and who writes GB reads GB.
 
     Args:
         size: What the user wrote.
@@ -61,6 +78,8 @@ def parse_size(size: str | int | float, *, whole: int | None = None) -> int:
             count *= whole / 100
         else:
             count *= _UNITS[unit]
+            if len(unit) > 1:
+                os.environ[UNITS_VARIABLE] = "GiB" if unit.endswith("ib") else "GB"
     if count < 1:
         raise BadBudgetError(f"A size must be above zero. {_EXPECTED} Received: {size!r}")
     if count >= 2**62:
@@ -68,17 +87,32 @@ def parse_size(size: str | int | float, *, whole: int | None = None) -> int:
     return int(count)
 
 
+def units_family() -> str:
+    """The family of units that sizes are written in: ``"GB"`` or ``"GiB"``."""
+    chosen = os.environ.get(UNITS_VARIABLE, "")
+    return chosen if chosen in _FAMILIES else "GB"
+
+
 def format_bytes(count: float) -> str:
-    """Write a number of bytes with three significant digits: ``"848 MB"``, ``"1.21 GB"``."""
+    """Write a number of bytes with three significant digits: ``"848 MB"``, ``"1.21 GB"``.
+
+    In the family of units that the user has written a size in; in MB and GB before that.
+    """
     sign = "-" if count < 0 else ""
     count = abs(count)
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, size in _FAMILIES[units_family()]:
         # 999.5 of a unit would round up to 1000 of it: the next unit takes over there.
         if count >= size * 0.9995:
             value = count / size
             digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
             return f"{sign}{value:.{digits}f} {unit}"
     return f"{sign}{count:.0f} B"
+
+
+def format_factor(factor: float) -> str:
+    """Write a predicted time, with that of the step as it is as 1: ``"about 8 % slower"``."""
+    percent = round((factor - 1) * 100)
+    return f"about {percent} % slower" if percent >= 1 else "as fast"
 
 
 def format_seconds(seconds: float) -> str:

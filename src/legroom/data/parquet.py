@@ -111,7 +111,7 @@ def _leaf(name: str, column: Any) -> Leaf:
     values = _as_array(name, column)
     if values.dtype.kind not in "biuf":
         raise ValueError(
-            f"The column {name!r} is {column.type}, which has no place in a batch. Numbers, "
+            f"The column {name!r} is {column.type}, which can't be put in a batch. Numbers, "
             "booleans, texts, bytes and lists of one fixed length do; leave it out with "
             "columns=[…]."
         )

@@ -160,9 +160,15 @@ class Examiner:
     ) -> list[Finding]:
         """Who has come to hold more since the first count; or from nothing, without one."""
         before = series.census or Count(series.readings[0].iteration - 1, {}, {})
-        return self.holders.grown(
+        held = self.holders.grown(
             evidence, before, series.readings[-1].iteration, self._frames(), kinds=kinds
         )
+        # Tensors that nobody was found to hold: a cache that fills has them, and says so itself.
+        return [one for one in held if one.data["holder"] or not self._cache()]
+
+    def _cache(self) -> str:
+        """The line of a data set whose cache may be filling; empty where there is none."""
+        return "" if self._signs is None else self._signs.fills_a_cache()
 
     def _held_beside(self, series: LoopSeries, evidence: Evidence) -> list[Finding]:
         """What the user's objects hold beside what TensorFlow does, and of it."""
@@ -189,8 +195,7 @@ class Examiner:
         )
         # A buffer of tf.data that fills, or a library's cache, looks the same for a while.
         severity = "warning" if memory.readings >= _LONG and series.unit != "step" else "note"
-        cache = "" if self._signs is None else self._signs.fills_a_cache()
-        if cache:
+        if cache := self._cache():
             text += f" The cache of the data set at {short_place(cache)} may be filling."
             fix = "If it is the cache, nothing: it ends with the first epoch. Else: " + fix
             severity = "note"

@@ -79,7 +79,7 @@ def check_stages(
     if not keras_queue and stages and stages[-1].kind != "prefetch":
         found.append(
             finding(
-                "LR210", "The pipeline's last stage is no prefetch: the next batch is made only "
+                "LR210", "The pipeline does not end with a prefetch: the next batch is made only "
                 "when the step before it is done.", place=_at(place, "end"), severity="note",
                 fix="End it with .prefetch(tf.data.AUTOTUNE): one or two batches more in memory.",
             )
@@ -240,8 +240,8 @@ def _batches(stages: list[Stage], place: str) -> list[Finding]:
                 size = stage.element_bytes
                 text = (
                     f"The pipeline is batched a second time: an element is {format_bytes(size)}, a "
-                    "batch of batches. Beside it there are the next one, which tf.data makes "
-                    "ahead, and the batches that it is joined of."
+                    "batch of batches. tf.data also holds the next one, and the batches that it "
+                    "is made of."
                 )
                 fix = "One .batch(…) only; fit does not batch a data set itself."
                 where = _at(place, f"stage {number + 1}, batch")

@@ -14,7 +14,7 @@ __all__ = ["ScriptWatch"]
 
 
 class ScriptWatch:
-    """Watches this process from now on, and looks at each `fit` once."""
+    """Watches this process from now on, and looks at each `fit`, and each loop over data, once."""
 
     def __init__(self) -> None:
         self._watcher = Watcher()
@@ -39,6 +39,7 @@ class ScriptWatch:
         if backend is None:
             return
         backend.fits.follow_fits(self._fit)
+        backend.fits.follow_iterations(self._iterated)
         self._watcher.find_signs()
 
     def _fit(self, model: Any, data: Any, arguments: dict[str, Any], place: str) -> list[Any]:
@@ -51,6 +52,15 @@ class ScriptWatch:
             with contextlib.suppress(Exception):
                 self._check_model(model, place)
         return [_Ticks(self._watcher, place)]
+
+    def _iterated(self, dataset: Any, place: str) -> None:
+        """Look at a data set that a loop of the script goes through."""
+        if place not in self._seen and not self._looking:
+            self._seen.add(place)
+            self._looking = True
+            with contextlib.suppress(Exception):
+                self._check(dataset, {}, place)
+            self._looking = False
 
     def _check(self, data: Any, arguments: dict[str, Any], place: str) -> None:
         from legroom.doctor.pipelines import check_input

@@ -90,6 +90,6 @@ def apply_plan(plan: Plan, model: Any) -> Any:
         LegroomError: As `check_plan`.
     """
     if _applier is None:
-        importlib.import_module("legroom.guarding")  # registers itself
+        importlib.import_module("legroom.guarding.planned")  # registers itself
     assert _applier is not None
     return _applier(model, plan)

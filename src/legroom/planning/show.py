@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legroom.core.records import register_renderer
-from legroom.core.units import format_bytes
+from legroom.core.units import format_bytes, format_factor
 from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.show import estimate_table
 
@@ -46,7 +46,7 @@ def _row(strategy: Strategy, last: str) -> tuple[str, str, str, str]:
     peak = "unknown"
     if strategy.peak_bytes is not None:
         peak = f"{'up to' if strategy.sure else 'about'} {format_bytes(strategy.peak_bytes)}"
-    return strategy.name, peak, f"× {strategy.time_factor:.2f}", last
+    return strategy.name, peak, format_factor(strategy.time_factor), last
 
 
 def plan_html(made: Plan) -> str:

@@ -21,7 +21,7 @@ from legroom.core.errors import LegroomError
 from legroom.core.events import DidNotFit
 from legroom.core.findings import Finding, ranked
 from legroom.core.stages import Stage
-from legroom.core.units import format_bytes, format_seconds
+from legroom.core.units import format_bytes, format_factor, format_seconds, units_family
 from legroom.report.course import Course, read_course
 from legroom.report.foreseen import PARTS, Foreseen, read_foreseen
 from legroom.report.reading import KeptRun
@@ -186,6 +186,8 @@ def _template() -> Any:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["bytes"] = lambda size: "unknown" if size is None else format_bytes(size)
+    environment.globals["units"] = units_family
+    environment.filters["factor"] = format_factor
     environment.filters["seconds"] = format_seconds
     environment.filters["count"] = format_count
     environment.filters["moment"] = lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -24,7 +24,6 @@ from legroom.core.events import (
     RanOut,
 )
 from legroom.core.units import format_bytes
-from legroom.messages import diagnose_text
 from legroom.supervisor.options import Barred
 
 __all__ = ["Death", "Restarts", "read_death"]
@@ -98,6 +97,8 @@ def read_death(
     if number not in _CRASHES:
         return death
     name = signal.Signals(number).name
+    from legroom.messages import diagnose_text  # all its patterns, which most runs never need
+
     if last_lines and diagnose_text(last_lines).is_oom:
         return dataclasses.replace(
             death, memory=True, why=f"it ended by {name} right after memory ran out"

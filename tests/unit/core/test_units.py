@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legroom.core.errors import BadBudgetError
-from legroom.core.units import format_bytes, format_seconds, parse_size
+from legroom.core.units import format_bytes, format_factor, format_seconds, parse_size
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,24 @@ def test_bytes_for_people(count: float, text: str) -> None:
 )  # fmt: skip
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [(1.0, "as fast"), (1.004, "as fast"), (0.9, "as fast"), (1.081, "about 8 % slower"),
+     (2.5, "about 150 % slower")],
+)  # fmt: skip
+def test_factors(factor: float, text: str) -> None:
+    assert format_factor(factor) == text
+
+
+def test_sizes_are_written_as_the_user_writes_them() -> None:
+    assert format_bytes(2**31) == "2.15 GB"
+    parse_size("1GiB")
+    assert format_bytes(2**31) == "2.00 GiB"
+    assert format_bytes(1.5 * 2**20) == "1.50 MiB"
+    parse_size("50%", whole=100)
+    parse_size(100)
+    assert format_bytes(2**10) == "1.00 KiB"
+    parse_size("1 GB")
+    assert format_bytes(2**31) == "2.15 GB"

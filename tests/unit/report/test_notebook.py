@@ -28,7 +28,7 @@ SHOWN = {
              Strategy(EVIL, 500_000_000, 1.02, True, slice_size=16),
              (Strategy("as it is", 900_000_000, 1.0, False, reason=EVIL),), ESTIMATE, 900_000_000,
              (EVIL,)),
-        ["600 MB", "up to 500 MB", "× 1.02", "up to 900 MB", "fits with 900 MB"],
+        ["600 MB", "up to 500 MB", "about 2 % slower", "up to 900 MB", "fits with 900 MB"],
     ),
     "run": (
         RunReport((RanOut(EVIL),), ooms=1, batch_size=64, slice_size=16,

@@ -67,7 +67,7 @@ def refuse_other_course(whole: Run, parts: Run, samples: int) -> None:
             "it applies its optimizers a different number of times on a part of its batch"
         )
     if any(len(part) != len(whole.terms[0]) for part in parts.terms):
-        raise Refused("it computes other losses on a part of its batch")
+        raise Refused("it computes different losses on part of its batch")
     for k, drawn in enumerate(whole.draws[0]):
         shape = drawn.shape
         fixed = all(k < len(part) and part[k].shape == shape for part in parts.draws)
@@ -117,8 +117,8 @@ def own_noise(whole: Run, parts: Run, *, agree: bool, resumes: bool, known: bool
         return []
     if not (agree or known):
         raise Refused(
-            f"it draws random numbers of its own ({', '.join(moved)}), and its slices would draw "
-            "others"
+            f"it draws its own random numbers ({', '.join(moved)}), and slices would draw "
+            "different ones"
         )
     return moved
 
@@ -188,8 +188,8 @@ def coupled_rules(whole: Run, twice: Run, near: Near) -> list[str]:
         ]
         if not fitting:
             raise Refused(
-                "its gradients are neither means nor sums over the samples of a batch, as those of "
-                "a sum over the samples with a regularizer beside it"
+                "its gradients are neither means nor sums over the samples of a batch, as with a "
+                "loss that is a sum over the samples, plus a regularizer"
             )
         rules.append(fitting[0])
     return rules
@@ -224,7 +224,7 @@ def sparse_rows(whole: Run, twice: Run) -> list[list[str | None]]:
             return "entries"
         if again == 2 * once:
             return "samples"
-        raise Refused("it has a sparse gradient with rows for samples and for others")
+        raise Refused("one of its sparse gradients mixes rows of samples with other rows")
 
     return [
         [kind(n, m) for n, m in zip(once, again, strict=True)]

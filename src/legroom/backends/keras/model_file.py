@@ -27,7 +27,7 @@ def read_config(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo("config.json").file_size > _LARGEST:
                 raise UnsupportedModelError(
-                    f"Its architecture is larger than any. {_EXPECTED} Received: {str(path)!r}"
+                    f"Its architecture is too large for a model. {_EXPECTED} Received: {str(path)!r}"
                 )
             config = json.loads(archive.read("config.json"))
     except zipfile.BadZipFile as error:
@@ -41,7 +41,7 @@ def read_config(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
         raise UnsupportedModelError(
-            f"It holds something else than a Keras model. {_EXPECTED} Received: {str(path)!r}"
+            f"It holds something other than a Keras model. {_EXPECTED} Received: {str(path)!r}"
         )
     return config
 

@@ -53,9 +53,9 @@ def as_first_traced(model: Any, call: Callable[[Any], Any]) -> Callable[[Any], A
 
 def _counts(step: str, names: list[str]) -> str:
     return (
-        f"{step} changes {', '.join(names)} in Python, which TensorFlow runs only when it traces "
-        "the step, and legroom traces it another number of times: if the step depends on it, keep "
-        "it in a variable (keras.Variable), or use run_eagerly=True"
+        f"{step} changes {', '.join(names)} in Python. TensorFlow runs that code only while it "
+        "traces the step, and legroom traces it more often than Keras. If the step depends on it, "
+        "keep it in a keras.Variable, or use run_eagerly=True"
     )
 
 

@@ -18,10 +18,15 @@
   const paper = window.matchMedia("print");
   const charts = [];
 
+  // As the user writes sizes.
+  const UNITS = document.body.dataset.units === "GiB"
+    ? [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]
+    : [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]];
+
   function bytes(count) {
     const sign = count < 0 ? "-" : "";
     count = Math.abs(count);
-    for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    for (const [unit, size] of UNITS) {
       if (count >= size * 0.9995) {
         const value = count / size;
         return sign + value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2) + " " + unit;

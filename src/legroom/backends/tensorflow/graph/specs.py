@@ -101,13 +101,13 @@ def _spec(leaf: Any) -> Any:
         return None
     if isinstance(leaf, (tf.RaggedTensor, tf.RaggedTensorSpec)):
         raise UnsupportedModelError(
-            "Ragged inputs have no shape to count with. Pad them to their longest "
+            "Ragged inputs have no fixed shape. Pad them to their longest "
             "(tensor.to_tensor(), or dataset.padded_batch), and ask with that length."
         )
     if isinstance(leaf, (tf.SparseTensor, tf.SparseTensorSpec)):
         raise UnsupportedModelError(
-            "Sparse inputs hold as many entries as the data has, which can't be known before. "
-            "Ask with a dense batch, which is the most it can be."
+            "How many entries a sparse input has depends on the data. Ask with a dense batch, "
+            "which is the most it can be."
         )
     if not isinstance(leaf, (tf.TensorSpec, tf.Tensor, keras.KerasTensor)):
         leaf = np.asarray(leaf)

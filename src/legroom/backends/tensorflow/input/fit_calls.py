@@ -1,4 +1,4 @@
-"""Follows the calls of `fit` in this process: what each is given, and its epochs."""
+"""Follows what trainings of this process are given: calls of `fit`, and loops over data sets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import keras
 
 from legroom.backends import patches
-from legroom.backends.parts import TRAINER
+from legroom.backends.parts import DATASET, TRAINER
 from legroom.backends.tensorflow.growth.hooks import user_place
 from legroom.backends.tensorflow.input.fit_data import fitted_data
 
-__all__ = ["OnFit", "fitted_data", "follow_fits"]
+__all__ = ["OnFit", "fitted_data", "follow_fits", "follow_iterations"]
 
 # Called with the model, its data, the other arguments and the line; returns who is told of epochs.
 OnFit = Callable[[Any, Any, dict[str, Any], str], list[Any]]
@@ -40,6 +40,22 @@ def follow_fits(on_fit: OnFit) -> None:
         return fit
 
     patches.put(__name__, TRAINER, "fit", followed)
+
+
+def follow_iterations(on_iteration: Callable[[Any, str], None]) -> None:
+    """Have a function called whenever the user's own code begins to go through a data set."""
+
+    def followed(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def iterate(self: Any) -> Any:
+            place = user_place(direct=True)
+            if place is not None:
+                on_iteration(self, place)
+            return original(self)
+
+        return iterate
+
+    patches.put(__name__, DATASET, "__iter__", followed)
 
 
 class _Follower(keras.callbacks.Callback):

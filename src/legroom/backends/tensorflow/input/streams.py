@@ -127,7 +127,7 @@ def image_batches(
         if resized:
             image = tf.cast(tf.round(tf.image.resize(image, size)), tf.uint8)
         else:
-            hint = f"An image is not {size[0]}x{size[1]} as the first one is: give image_size=…"
+            hint = f"This image is not {size[0]}x{size[1]} like the first one: give image_size=…"
             same = tf.reduce_all(tf.equal(tf.shape(image), (*size, 3)))
             # tf.debugging's own is a branch, and a dozen of ops for every image.
             checked = tf.raw_ops.Assert(condition=same, data=[hint])

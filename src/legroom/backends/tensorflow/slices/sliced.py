@@ -292,7 +292,7 @@ class SlicedStep:
         def catch(call: Applied) -> None:
             nonlocal applies, sparse
             if applies >= len(self._updates):
-                raise UnlikeBeforeError("it applies its optimizers now more often and now less")
+                raise UnlikeBeforeError("the number of times it applies its optimizers varies")
             if applies == number:
                 mean = self._rules.gradients[number] != "sum"
                 weight = share if mean and id(call.optimizer) not in scale.weighted else None
@@ -325,7 +325,7 @@ class SlicedStep:
             )
         if last:
             if applies != len(self._updates):
-                raise UnlikeBeforeError("it applies its optimizers now more often and now less")
+                raise UnlikeBeforeError("the number of times it applies its optimizers varies")
             self._held_order = held.order
             self._held_results = {
                 i: held.results[id(leaf)][0]
