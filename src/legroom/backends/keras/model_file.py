@@ -27,7 +27,7 @@ def read_config(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo("config.json").file_size > _LARGEST:
                 raise UnsupportedModelError(
-                    f"Its architecture is too large for a model. {_EXPECTED} Received: {str(path)!r}"
+                    f"Its architecture is too large. {_EXPECTED} Received: {str(path)!r}"
                 )
             config = json.loads(archive.read("config.json"))
     except zipfile.BadZipFile as error:
