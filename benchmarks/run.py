@@ -72,9 +72,15 @@ HEAVY = [
 
 
 def heavy(results: dict[str, Any]) -> None:
-    """Large models with small batches, whole: guarded over plain, time and peak."""
+    """Large models with small batches, whole: guarded over plain, time and peak.
+
+    LEGROOM_BENCH_ONLY names some of them (embedding,transformer).
+    """
+    only = os.environ.get("LEGROOM_BENCH_ONLY", "").split(",")
     print("Large models with small batches (guarded / plain; time: turns taken in one process)")
     for model, optimizer in HEAVY:
+        if only != [""] and model not in only:
+            continue
         for jit in ([], ["--jit"]):
             time_ = child("heavy_time.py", model, optimizer, *jit)
             # Its ops run in another order in each step: the peak shows in many only.
