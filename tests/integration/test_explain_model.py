@@ -144,11 +144,11 @@ def test_a_layer_that_is_not_there(
     ("name", "code", "words"),
     [
         ("missing.keras", 2, "There is no such file"),
-        (".", 2, "A directory is no saved model"),
+        (".", 2, "A folder is not a saved model"),
         ("text.keras", 1, "not a Keras model, or it is damaged"),
         ("cut.keras", 1, "not a Keras model, or it is damaged"),
         ("empty.zip", 1, "holds no Keras model"),
-        ("list.zip", 1, "something else than a Keras model"),
+        ("list.zip", 1, "something other than a Keras model"),
         ("lambda.keras", 1, "code that is inside a file is not run"),
         ("own.keras", 1, "legroom.explain(error, model=model)"),
     ],

@@ -38,7 +38,7 @@ def test_device_is_the_host_where_no_gpu_is_visible(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not os.path.exists("/dev/nvidiactl"), reason="no NVIDIA driver here")
+@pytest.mark.skipif(not os.path.exists("/dev/nvidiactl"), reason="needs an NVIDIA driver")
 def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     first, *_ = list_gpus()

@@ -219,7 +219,7 @@ def test_sparse_rows(once, again, kinds):
 
 
 def test_sparse_rows_of_two_kinds_are_refused():
-    with pytest.raises(Refused, match="rows for samples and for others"):
+    with pytest.raises(Refused, match="mixes rows of samples with other rows"):
         judge.sparse_rows(whole(rows=[[6]]), Run([8], rows=[[[9]]]))
 
 
@@ -265,7 +265,7 @@ def test_owners_of_state():
     [
         ([[1, 1], [1, 1]], [[1], [1]], [(1, 8), (3, 8)], None),
         ([[1, 1], [1]], [[1], [1]], [(1, 8), (3, 8)], "a different number of times"),
-        ([[1, 1], [1, 1]], [[1, 1], [1, 1]], [(1, 8), (3, 8)], "it computes other losses"),
+        ([[1, 1], [1, 1]], [[1, 1], [1, 1]], [(1, 8), (3, 8)], "it computes different losses"),
         ([[1, 1], [1, 1]], [[1], [1]], [(16, 8), (16, 8)], r"of a fixed size \(16, 8\)"),
         ([[1, 1], [1, 1]], [[1], [1]], [(16, 8), (3, 8)], None),
     ],
