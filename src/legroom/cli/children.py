@@ -23,6 +23,7 @@ from typing import Any
 
 from legroom.core.errors import LegroomError
 from legroom.core.lifeline import ends_with_this
+from legroom.core.units import MEMORY_VARIABLE, UNITS_VARIABLE
 
 __all__ = ["Ended", "Workplace", "error_lines", "require_tensorflow", "workplace"]
 
@@ -30,8 +31,8 @@ _TICK = 0.2
 # What a user may have set for other runs and would change these.
 _NOT_PASSED_ON = (
     "LEGROOM_DISABLE",
-    "LEGROOM_MEMORY",
-    "LEGROOM_UNITS",
+    MEMORY_VARIABLE,
+    UNITS_VARIABLE,
     "TF_CPU_ALLOCATOR_USE_BFC",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",
     "TF_MKL_ALLOC_MAX_BYTES",

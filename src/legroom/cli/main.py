@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
+from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError, more
 
 __all__ = ["main"]
 
@@ -47,7 +47,6 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         except LegroomError as error:
-            from legroom.report.pages import more
             from legroom.report.terminal import say
 
             say("\n".join([str(error), *([more(error.page)] if error.page else [])]), colour="31")

@@ -23,7 +23,13 @@ __all__ = [
     "SnapshotError",
     "UnlikeBeforeError",
     "UnsupportedModelError",
+    "more",
 ]
+
+
+def more(page: str) -> str:
+    """The sentence that leads to the page of an error or a finding."""
+    return f"More: legroom explain {page}"
 
 
 class LegroomError(Exception):
@@ -38,7 +44,7 @@ class LegroomError(Exception):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         if self.page and hasattr(self, "add_note"):  # from Python 3.11 on
-            self.add_note(f"More: legroom explain {self.page}")
+            self.add_note(more(self.page))
 
 
 class CannotFitError(LegroomError):

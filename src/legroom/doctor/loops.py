@@ -100,7 +100,7 @@ class LoopTracer:
         """Follow nothing for now: it is known what comes, and that it is long.
 
         Returns:
-            Whether there is something to go on with: what `go_on` wants to be given.
+            Whether lines were being followed; pass it to `go_on`.
         """
         # Not a context manager: this is called around every step of a training.
         if not self.active or sys.gettrace() != self._global:

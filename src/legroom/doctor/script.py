@@ -20,7 +20,6 @@ class ScriptWatch:
         self._watcher = Watcher()
         self._found: dict[tuple[str, str], Finding] = {}
         self._seen: set[Any] = set()
-        self._looking = False
 
     def start(self) -> None:
         """Begin; frameworks are followed when, and if, the script imports them."""
@@ -55,12 +54,10 @@ class ScriptWatch:
 
     def _iterated(self, dataset: Any, place: str) -> None:
         """Look at a data set that a loop of the script goes through."""
-        if place not in self._seen and not self._looking:
+        if place not in self._seen:
             self._seen.add(place)
-            self._looking = True
             with contextlib.suppress(Exception):
                 self._check(dataset, {}, place)
-            self._looking = False
 
     def _check(self, data: Any, arguments: dict[str, Any], place: str) -> None:
         from legroom.doctor.pipelines import check_input

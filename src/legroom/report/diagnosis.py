@@ -17,9 +17,9 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from legroom.core.errors import more
 from legroom.core.units import format_bytes
 from legroom.messages.diagnosis import Diagnosis, Remedy
-from legroom.report.pages import more
 from legroom.report.text import clean_line
 
 __all__ = ["DiagnosisView", "diagnosis_html", "print_diagnosis"]

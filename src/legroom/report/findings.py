@@ -11,10 +11,10 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from legroom.core.errors import more
 from legroom.core.findings import Finding, counted
 from legroom.core.places import near_place
 from legroom.core.units import format_bytes
-from legroom.report.pages import more
 from legroom.report.text import clean_line
 
 __all__ = ["FindingsView", "print_findings"]

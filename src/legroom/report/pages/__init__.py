@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-__all__ = ["more", "page_names", "page_text", "print_page"]
+__all__ = ["page_names", "page_text", "print_page"]
 
 _FOLDER = Path(__file__).parent
 
@@ -27,11 +27,6 @@ def page_text(name: str) -> str | None:
         if known.lower() == name.lower():
             return (_FOLDER / f"{known}.md").read_text(encoding="utf-8")
     return None
-
-
-def more(name: str) -> str:
-    """The sentence that leads to a page."""
-    return f"More: legroom explain {name}"
 
 
 def print_page(text: str) -> None:
