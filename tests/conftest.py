@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,14 @@ gc.set_threshold(50_000, 20, 20)
 def _default_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins with sizes in MB and GB: the family that a size is written in stays."""
     monkeypatch.setenv("LEGROOM_UNITS", "GB")
+
+
+@pytest.fixture(autouse=True)
+def _no_samples_of_another_test() -> Iterator[None]:
+    """A test's training is over with it: its memory is not told to the next one's listeners."""
+    yield
+    if (sampling := sys.modules.get("legroom.guarding.sampling")) is not None:
+        sampling.sampler.end()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
