@@ -18,7 +18,7 @@ __all__ = [
     "is_good_enough",
     "next_size",
     "not_far",
-    "pays_past_plan",
+    "with_fewer_slices",
     "worth_a_trace",
 ]
 
@@ -32,8 +32,6 @@ _WORTH_OF_FEW, _WORTH_OF_MANY = 8, 16
 _WORTH_PAST_PLAN = 0.8
 # A size is good enough when no larger one could be more than this much larger.
 _GOOD_ENOUGH = 0.8
-# How much smaller slices may become to be of one size.
-_LEAST_EVEN, _LEAST_EVEN_WHERE_SURE = 0.9, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,35 +62,50 @@ class Known:
         """The largest size that may be tried."""
         return self.samples if self.barred is None else min(self.samples, self.barred - 1)
 
+    @property
+    def least(self) -> int:
+        """The smallest size above what fits that is worth trying."""
+        worth = min(worth_a_trace(self.proven), self.samples)
+        return max(with_fewer_slices(self.samples, self.proven), worth)
+
 
 def next_size(known: Known) -> int:
     """The slice size to try for a batch."""
-    proven, expected = known.proven, known.expected
-    should_fit = expected is not None and expected >= known.limit and not known.failed
+    proven, expected, limit = known.proven, known.expected, known.limit
+    should_fit = expected is not None and expected >= limit and not known.failed
     if proven and not known.grows and not should_fit:
-        expected = not_far(expected, proven, known.limit)
-    if known.barred is not None and is_good_enough(proven, known.barred):
+        expected = not_far(expected, proven, known.least)
+    if known.least > limit or (known.barred is not None and is_good_enough(proven, known.barred)):
         size = proven
     elif expected is None:
-        size = by_trial(proven if known.failed else 0, known.barred, known.limit)
+        trial = by_trial(proven if known.failed else 0, known.barred, limit)
+        size = max(known.least, trial)
     else:
         size = by_expectation(known, expected)
     if size != proven:
-        sure = expected is not None and not known.failed
-        size = evened(size, known.samples, proven, sure=sure)
-    return max(1, min(size, known.limit))
+        size = evened(size, known.samples)
+    return max(1, min(size, limit))
 
 
-def not_far(expected: int | None, proven: int, limit: int) -> int | None:
+def with_fewer_slices(samples: int, proven: int) -> int:
+    """The smallest size that makes fewer slices of a batch than one that fits.
+
+    Larger slices, but as many of them, are no faster: the last one is a small one.
+    """
+    if not proven:
+        return 1
+    slices = _count(samples, proven)
+    return -(-samples // (slices - 1)) if slices > 1 else samples + 1
+
+
+def not_far(expected: int | None, proven: int, least: int) -> int | None:
     """What is expected from one measurement, which does not tell what a sample more costs.
 
-    None where that is no more than what fits already, though there is more to win: then a
-    trial tells.
+    None where nothing that is worth trying is expected: then a trial tells.
     """
-    nothing_new = expected is None or expected < worth_a_trace(proven)
-    if nothing_new and proven < limit:
+    if expected is None or expected < least:
         return None
-    return min(expected or 0, proven * _NOT_FAR)
+    return min(expected, proven * _NOT_FAR)
 
 
 def is_good_enough(proven: int, barred: int) -> bool:
@@ -109,26 +122,22 @@ def by_trial(proven: int, barred: int | None, limit: int) -> int:
 
 def by_expectation(known: Known, expected: int) -> int:
     """What should fit, where it is worth more than what is seen to, and no less than that."""
+    size = expected
     if known.barred is not None:
-        expected = below_failure(expected, known.proven, known.barred)
-    proven, samples = known.proven, known.samples
-    size = max(expected, proven)
-    if size >= samples:
-        return size
-    if size < worth_a_trace(proven):
-        return proven
-    if known.planned and proven and not pays_past_plan(size, proven, samples):
-        return proven
-    return size
+        size = below_failure(expected, known.least, known.barred)
+    if size < known.least:
+        return known.proven
+    hardly_larger = known.proven >= size * _WORTH_PAST_PLAN
+    return known.proven if known.planned and hardly_larger and size < known.samples else size
 
 
-def below_failure(expected: int, proven: int, barred: int) -> int:
+def below_failure(expected: int, least: int, barred: int) -> int:
     """What is expected; halfway to what failed where it is close to that.
 
     What failed was expected to fit too: just below it this is not to be relied on.
     """
     if expected >= barred * _GOOD_ENOUGH:
-        return max(1, (proven + barred) // 2)
+        return max(1, (least + barred) // 2)
     return expected
 
 
@@ -137,30 +146,9 @@ def worth_a_trace(proven: int) -> int:
     return proven + max(1, proven // (_WORTH_OF_FEW if proven < _FEW else _WORTH_OF_MANY))
 
 
-def pays_past_plan(size: int, proven: int, samples: int) -> bool:
-    """Whether a size is worth leaving what a plan said.
-
-    Larger slices, but as many of them, are no faster: the last one is a small one.
-    """
-    return _count(samples, size) != _count(samples, proven) and proven < size * _WORTH_PAST_PLAN
-
-
-def evened(size: int, samples: int, proven: int, *, sure: bool) -> int:
-    """A size with which all slices of a batch are as large, if it is not too much smaller.
-
-    Where fewer slices are to be tried than were seen to fit, even ones are as good as larger
-    ones, and surer; what is measured then tells how much larger they may be.
-
-    Args:
-        size: The size that was chosen.
-        samples: The size of the batch.
-        proven: The largest size that was seen to fit; 0 if none was.
-        sure: Whether the choice goes by what is expected, and nothing failed so far.
-    """
-    fewer = not proven or _count(samples, size) < _count(samples, proven)
-    least = _LEAST_EVEN_WHERE_SURE if fewer and sure else _LEAST_EVEN
-    even = -(-samples // _count(samples, size))
-    return even if even >= least * size and even > proven else size
+def evened(size: int, samples: int) -> int:
+    """The smallest size that makes no more slices: all of them are as large."""
+    return -(-samples // _count(samples, size))
 
 
 def _count(samples: int, size: int) -> int:

@@ -156,7 +156,7 @@ def test_a_batch_that_ran_out_elsewhere_is_not_tried_whole_again(events):
     step.taken = 500
     guarded.ran_out(("conv", 848_000_000), 0.0)
     assert guarded(64) == "trained 64"
-    assert step.ran == [None, 50]
+    assert step.ran == [None, 32]
     assert not guarded.whole_sizes
     assert [event.data["slice_size"] for event in events if event.name == "oom"] == [64]
 

@@ -15,7 +15,7 @@ from legroom.guarding.next_size import (
     is_good_enough,
     next_size,
     not_far,
-    pays_past_plan,
+    with_fewer_slices,
     worth_a_trace,
 )
 
@@ -37,18 +37,16 @@ def test_where_nothing_tells(proven, barred, limit, size):
 
 
 @pytest.mark.parametrize(
-    ("expected", "proven", "limit", "size"),
+    ("expected", "proven", "least", "size"),
     [
-        (150, 100, 256, 150),
-        (250, 100, 256, 200),  # twice what was measured, and no further
-        (104, 100, 256, None),  # nothing that would be worth it: a trial tells more
-        (None, 100, 256, None),
-        (104, 100, 100, 104),  # nothing to try
-        (None, 100, 100, 0),
+        (150, 100, 128, 150),
+        (250, 100, 128, 200),  # twice what was measured, and no further
+        (127, 100, 128, None),  # nothing that would be worth it: a trial tells more
+        (None, 100, 128, None),
     ],
 )
-def test_one_measurement_does_not_tell_of_sizes_far_from_it(expected, proven, limit, size):
-    assert not_far(expected, proven, limit) == size
+def test_one_measurement_does_not_tell_of_sizes_far_from_it(expected, proven, least, size):
+    assert not_far(expected, proven, least) == size
 
 
 @pytest.mark.parametrize(
@@ -60,11 +58,11 @@ def test_what_is_near_a_failure_is_not_worth_another(proven, barred, enough):
 
 
 @pytest.mark.parametrize(
-    ("expected", "proven", "barred", "size"),
+    ("expected", "least", "barred", "size"),
     [(79, 10, 100, 79), (80, 10, 100, 55), (120, 0, 100, 50), (1, 0, 1, 1)],
 )
-def test_what_is_expected_close_to_a_failure_is_not_relied_on(expected, proven, barred, size):
-    assert below_failure(expected, proven, barred) == size
+def test_what_is_expected_close_to_a_failure_is_not_relied_on(expected, least, barred, size):
+    assert below_failure(expected, least, barred) == size
 
 
 @pytest.mark.parametrize(
@@ -75,32 +73,26 @@ def test_a_new_trace_has_to_be_worth_it(proven, least):
 
 
 @pytest.mark.parametrize(
-    ("size", "proven", "samples", "pays"),
+    ("samples", "proven", "least"),
     [
-        (84, 64, 256, False),  # four slices either way
-        (86, 64, 256, True),  # three
-        (100, 85, 256, False),  # three instead of four, but hardly larger
-        (128, 100, 256, True),
+        (256, 0, 1),  # whatever fits
+        (256, 64, 86),  # 85 make four slices, too
+        (256, 65, 86),
+        (64, 32, 64),  # all of it, or nothing is won
+        (64, 64, 65),  # nothing is fewer than one
+        (100, 1, 2),
     ],
 )
-def test_past_a_plan_slices_have_to_be_larger_and_fewer(size, proven, samples, pays):
-    assert pays_past_plan(size, proven, samples) == pays
+def test_larger_slices_pay_only_where_there_are_fewer(samples, proven, least):
+    assert with_fewer_slices(samples, proven) == least
 
 
 @pytest.mark.parametrize(
-    ("size", "samples", "proven", "sure", "even"),
-    [
-        (144, 192, 0, True, 96),  # two slices in any case
-        (144, 192, 0, False, 144),  # much smaller: only where it is sure
-        (100, 192, 0, False, 96),
-        (70, 100, 60, True, 70),  # 50 were less than what fits
-        (90, 256, 64, True, 86),
-        (90, 256, 80, False, 86),
-        (256, 256, 64, True, 256),
-    ],
+    ("size", "samples", "even"),
+    [(144, 192, 96), (100, 192, 96), (70, 100, 50), (90, 256, 86), (256, 256, 256), (1, 5, 1)],
 )
-def test_slices_of_a_batch_are_as_large(size, samples, proven, sure, even):
-    assert evened(size, samples, proven, sure=sure) == even
+def test_slices_of_a_batch_are_as_large(size, samples, even):
+    assert evened(size, samples) == even
 
 
 @pytest.mark.parametrize(
@@ -110,10 +102,11 @@ def test_slices_of_a_batch_are_as_large(size, samples, proven, sure, even):
         (Known(256, proven=64, expected=40), 64),  # it was seen to fit
         (Known(256, proven=64, expected=67), 64),  # not worth a trace
         (Known(256, proven=250, expected=256), 256),  # but the whole batch is
-        (Known(256, proven=64, expected=84, planned=True), 64),
+        (Known(256, proven=64, expected=84), 64),  # four slices either way
+        (Known(256, proven=80, expected=99, planned=True), 80),  # fewer, but hardly larger
         (Known(256, proven=64, expected=86, planned=True), 86),
         (Known(256, proven=0, expected=84, planned=True), 84),
-        (Known(256, proven=64, barred=128, expected=120), 96),
+        (Known(256, proven=64, barred=128, expected=120), 107),
     ],
 )
 def test_where_something_tells(known, size):
@@ -127,12 +120,13 @@ def test_where_something_tells(known, size):
         (Known(256, barred=256, failed=True), 128),
         (Known(256, barred=1, failed=True), 1),
         (Known(256, proven=110, barred=128, expected=127, failed=True), 110),
-        (Known(256, proven=64, grows=False, failed=True), 85),  # four even ones fit already
+        (Known(256, proven=64, grows=False, failed=True), 86),  # three
         (Known(256, proven=64, grows=False), 256),  # nothing speaks against it
         (Known(256, proven=64, expected=250, grows=False), 128),
         (Known(256, proven=2, expected=256, grows=False), 256),
         (Known(192, expected=144), 96),
-        (Known(192, expected=144, failed=True), 144),
+        (Known(64, proven=32, barred=64, expected=60, failed=True), 32),  # two in any case
+        (Known(12, proven=4, barred=7, failed=True), 6),  # 5 would be three slices, as 4 are
     ],
 )
 def test_all_rules_together(known, size):
@@ -158,3 +152,6 @@ def test_it_is_a_size_of_this_batch_and_none_that_failed(
     )
     size = next_size(known)
     assert max(1, proven) <= size <= max(1, known.limit)
+    assert (
+        size == max(1, proven) or -(-samples // size) < -(-samples // max(1, proven)) or not proven
+    )
