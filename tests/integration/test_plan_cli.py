@@ -87,7 +87,7 @@ def test_a_saved_model_as_a_table(tmp_path):
         (["--model", "nothing.keras"], 2, "is not in"),
         (["--model", "cut.keras"], 1, "is damaged"),
         (["--model", "."], 2, "is a folder"),
-        (["--app", "VGG16", "--batch-size", "0"], 2, "greater than or equal to 1"),
+        (["--app", "VGG16", "--batch-size", "0"], 2, "0 is not in the range x>=1"),
         (["nothing.py"], 2, "There is no file"),
         ([], 2, "Give one of"),
         (["--mmeory", "1GiB", "--app", "VGG16"], 2, "--mmeory"),

@@ -151,7 +151,7 @@ def test_neither_parent_nor_child_loads_a_framework(place: Place) -> None:
     place.write(
         """
         import os, sys
-        heavy = ("keras", "tensorflow", "numpy", "jax", "torch", "rich", "typer", "psutil")
+        heavy = ("keras", "tensorflow", "numpy", "jax", "torch", "rich", "click", "psutil")
         print("child", [name for name in heavy if name in sys.modules])
         maps = open(f"/proc/{os.getppid()}/maps").read()
         print("parent", [name for name in heavy[:5] if f"/{name}" in maps], "libc" in maps)

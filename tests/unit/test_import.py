@@ -10,7 +10,7 @@ import pytest
 
 import legroom
 
-HEAVY = ("keras", "tensorflow", "numpy", "jax", "torch", "rich", "typer", "psutil", "pynvml")
+HEAVY = ("keras", "tensorflow", "numpy", "jax", "torch", "rich", "click", "psutil", "pynvml")
 
 
 def python(code: str) -> str:

@@ -37,7 +37,7 @@ OLDEST = [
 TOOLS = ["hypothesis", "pyarrow", "pytest", "pytest-xdist"]
 # What constraints.txt says of these holds everywhere; an old TensorFlow needs its own numpy,
 # protobuf and so on.
-PINNED = {*TOOLS, "cloudpickle", "hatchling", "jinja2", "pip", "psutil", "rich", "typer"}
+PINNED = {*TOOLS, "cloudpickle", "hatchling", "jinja2", "pip", "psutil", "rich", "click"}
 
 
 def read_pairs() -> dict[str, tuple[str, str]]:

@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from legroom.cli.script import OPTIONS_END_AT_SCRIPT, Script, ScriptArguments, check_script
+from legroom.cli.command import Command, check_script, script_arguments
 
 if TYPE_CHECKING:
     from legroom.core.findings import Finding
 
-__all__ = ["CONTEXT_SETTINGS", "check"]
+__all__ = ["check"]
 
-CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
 _FOUND, _FAILED = 3, 1
 
 
-def check(
-    script: Script,
-    args: ScriptArguments = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Findings to leave out: LR109, or several separated by commas. Can be repeated.",
-            metavar="ID",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print the findings as one JSON document. The script's output goes to stderr.",
-        ),
-    ] = False,
-) -> None:
-    """Run a script and report what grows in it and what its input costs.
+@click.command(
+    cls=Command,
+    runs_script=True,
+    examples=("legroom check train.py --epochs 2", "legroom check --ignore LR109 --json train.py"),
+    exit_codes="0 if nothing was found (notes do not count), 3 if something was, 1 if the script "
+    "failed, 2 if the command can't be understood.",
+)
+@script_arguments
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="ID",
+    help="Findings to leave out: LR109, or several separated by commas. Can be repeated.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the findings as JSON. The script's output goes to stderr.",
+)
+def check(script: Path, args: tuple[str, ...], ignore: tuple[str, ...], as_json: bool) -> None:
+    """Run a script and report what grows and what its input costs.
 
     The script runs to its end, unchanged, while its memory is watched. Loops that leak are reported
-    with the cause and the line, and the data of every `fit` is examined once.
-
-    **Examples**
-
-    `legroom check train.py --epochs 2`
-
-    `legroom check --ignore LR109 --json train.py`
-
-    **Exit code**: 0 if nothing was found (notes do not count), 3 if something was, 1 if the
-    script failed, 2 if the command can't be understood.
+    with the cause and the line, and the data of every `fit` and every loop is examined once.
     """
     import json
-    import sys
 
     from legroom.doctor.suppressions import read_ids
 
     check_script(script, in_notebook="Put its loop into `with legroom.watch():` instead.")
     try:
-        unwanted = read_ids(ignore or [])
+        unwanted = read_ids(ignore)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--ignore") from error
-    findings, code = _run(script, args or [], unwanted, quiet_stdout=as_json)
+        raise click.BadParameter(str(error), param_hint="--ignore") from error
+    findings, code = _run(script, args, unwanted, quiet_stdout=as_json)
     if as_json:
         document = {
             "kind": "Findings", "version": 1, "script": str(script), "exit_code": code,
             "findings": [finding.to_dict() for finding in findings],
         }  # fmt: skip
-        typer.echo(json.dumps(document, indent=1))
+        click.echo(json.dumps(document, indent=1))
     else:
         from legroom.report.findings import print_findings
 
@@ -77,19 +69,18 @@ def check(
 
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         say(f"The script ended {how}: what comes after that was not seen.", colour="31")
-        raise typer.Exit(_FAILED)
+        sys.exit(_FAILED)
     if any(finding.is_warning for finding in findings):
-        raise typer.Exit(_FOUND)
+        sys.exit(_FOUND)
 
 
 def _run(
-    script: Path, args: list[str], ignore: tuple[str, ...], *, quiet_stdout: bool
+    script: Path, args: tuple[str, ...], ignore: tuple[str, ...], *, quiet_stdout: bool
 ) -> tuple[list[Finding], int]:
     """Run the script in a process of its own; returns what was found, and its exit code."""
     import json
     import signal
     import subprocess
-    import sys
     import tempfile
 
     from legroom.core.findings import Finding, ranked

@@ -6,10 +6,11 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from legroom.cli.command import Command
 from legroom.core.records import Record
 
 if TYPE_CHECKING:
@@ -66,20 +67,23 @@ class DemoResult(Record):
     failures: tuple[str, ...] = ()
 
 
-def demo(
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the figures as one JSON document. Everything else goes to stderr."
-        ),
-    ] = False,
-) -> None:
+@click.command(
+    cls=Command,
+    examples=("legroom demo", "legroom demo --json > figures.json"),
+    exit_codes="0 if all was as promised, 1 if not.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the figures as one JSON document. Everything else goes to stderr.",
+)
+def demo(as_json: bool) -> None:
     """Show what legroom does: one training script, run three times.
 
     With all the memory it wants; with half of that, plain, where it dies; with the same half under
-    `legroom run`, where it finishes. Then the weights of the first and the last are compared.
-
-    Takes about a minute. **Exit code**: 0 if all was as promised, 1 if not.
+    `legroom run`, where it finishes. Then the weights of the first and the last are compared. Takes
+    about a minute.
     """
     from legroom.cli.children import require_tensorflow, workplace
     from legroom.cli.stages import Stages
@@ -89,8 +93,8 @@ def demo(
     with workplace() as place:
         result = _Demo(place, stages).run()
     if as_json:
-        typer.echo(result.to_json(indent=2))
-    raise typer.Exit(1 if result.failures else 0)
+        click.echo(result.to_json(indent=2))
+    sys.exit(1 if result.failures else 0)
 
 
 class _Demo:

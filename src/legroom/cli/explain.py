@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from legroom.cli.command import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,59 +26,49 @@ _EXPECTED = "Expected a log, a notebook (.ipynb), - to read from a pipe, or a pa
 _INTERRUPTED = 130
 
 
-def explain(
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE | - | PAGE]",
-            help="A log of any length, or a notebook. `-` reads a pipe until it ends or Ctrl-C. Or "
-            "the page of a finding or an error, as messages name it: LR105, CannotFitError.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M.KERAS",
-            help="The model that was trained, saved by `model.save`. With it the failing layer is "
-            "found, and the saving of each remedy is estimated.",
-            show_default=False,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="The batch size of the training, if the log does not show it.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the diagnosis as one JSON document.")
-    ] = False,
-) -> None:
-    """Explain an error message: what ran out, why so much, and what to do.
+@click.command(
+    cls=Command,
+    examples=(
+        "legroom explain train.log",
+        "python train.py 2>&1 | legroom explain -",
+        "legroom explain --model m.keras --batch-size 64 notebook.ipynb",
+        "legroom explain LR105",
+    ),
+    exit_codes="0 when the question was answered, whatever the answer; 1 if a file can't be read; "
+    "2 if there is none; 130 after Ctrl-C, with the answer to what came before it.",
+)
+@click.argument("file", required=False, metavar="[FILE | - | PAGE]")
+@click.option(
+    "--model",
+    metavar="M.KERAS",
+    help="The model that was trained, saved by `model.save`: names the layer that failed, and "
+    "estimates what each remedy saves.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The batch size of the training, if the log does not show it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis as one JSON document.")
+def explain(file: str | None, model: str | None, batch_size: int | None, as_json: bool) -> None:
+    """Explain an error message: what ran out, why, and what to do.
 
-    Reads what TensorFlow, Keras, JAX, PyTorch, NumPy or the kernel wrote when memory ran out,
-    in logs of any length: `legroom explain train.log`, `python train.py 2>&1 | legroom explain -`.
-
-    Exits with 0 when the question was answered, whatever the answer; 1 if a file can't be read;
-    2 if it is none; 130 after Ctrl-C, with the answer to what came before it.
+    Reads what TensorFlow, Keras, JAX, PyTorch, NumPy or the kernel wrote when memory ran out, in
+    logs of any length, notebooks, or from a pipe (-). Or shows the page that a message names, of a
+    finding or an error: LR105, CannotFitError.
     """
-    import sys
-
     if file is not None and _print_page(file):
         return
     at_hand = _model_at_hand(model, batch_size)
     if file not in (None, "-"):
         diagnosis, interrupted = _read_file(str(file), at_hand)
     elif sys.stdin is None or (file is None and sys.stdin.isatty()):
-        raise typer.BadParameter(f"Nothing to read. {_EXPECTED}", param_hint="FILE")
+        raise click.BadParameter(f"Nothing to read. {_EXPECTED}", param_hint="FILE")
     else:
         diagnosis, interrupted = _read(sys.stdin.buffer, "-", at_hand, notebook=None)
     if as_json:
-        typer.echo(diagnosis.to_json(indent=1))
+        click.echo(diagnosis.to_json(indent=1))
     else:
         from legroom.report.diagnosis import print_diagnosis
 
@@ -83,7 +76,7 @@ def explain(
             sys.stdout.reconfigure(errors="replace")  # a terminal that knows no "×"
         print_diagnosis(diagnosis)
     if interrupted:
-        raise typer.Exit(_INTERRUPTED)
+        sys.exit(_INTERRUPTED)
 
 
 def _print_page(name: str) -> bool:
@@ -104,12 +97,12 @@ def _model_at_hand(name: str | None, batch_size: int | None) -> ModelAtHand | No
 
     if name is None:
         if batch_size is not None:
-            raise typer.BadParameter("It goes with --model.", param_hint="--batch-size")
+            raise click.BadParameter("It goes with --model.", param_hint="--batch-size")
         return None
     path = Path(name)
     if not path.is_file():
         what = "A folder is not a saved model." if path.is_dir() else "There is no such file."
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f'{what} Expected a file that model.save("m.keras") wrote. Received: {name!r}',
             param_hint="--model",
         )
@@ -165,7 +158,6 @@ class _SavedModel:
 def _silence() -> Iterator[None]:
     """Keep what TensorFlow's C++ code says about this machine out of the answer."""
     import os
-    import sys
 
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -184,11 +176,11 @@ def _read_file(name: str, model: ModelAtHand | None) -> tuple[Diagnosis, bool]:
 
     path = Path(name)
     if path.is_dir():
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"A folder can't be explained. {_EXPECTED} Received: {name!r}", param_hint="FILE"
         )
     if not path.exists():
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"There is no such file. {_EXPECTED} Received: {name!r}", param_hint="FILE"
         )
     try:

@@ -1,7 +1,7 @@
 """The ``legroom`` command: its group of commands, and the one place where errors become messages.
 
-A command lives in a module of its name, in a function of its name, and is imported when it is
-called or when the help lists it. So these modules import what they need inside that function.
+A command lives in a module of its name, under its name, and is imported when it is called or when
+the help lists it. So these modules import what they need inside that function.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError, more
 
@@ -24,24 +23,20 @@ _COMMANDS = ("run", "plan", "check", "explain", "watch", "report", "sweep", "dem
 _FAILED, _USAGE, _CANNOT_FIT, _INTERRUPTED = 1, 2, 3, 130
 
 
-class _Commands(TyperGroup):
+class _Commands(click.Group):
     """The commands, each found by its name."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in _COMMANDS if importlib.util.find_spec(f"legroom.cli.{name}")]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
         module = importlib.import_module(f"legroom.cli.{cmd_name}")
-        single = typer.Typer(
-            add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
-        )
-        settings = getattr(module, "CONTEXT_SETTINGS", {})
-        single.command(cmd_name, context_settings=settings)(getattr(module, cmd_name))
-        return typer.main.get_command(single)
+        command: click.Command = getattr(module, cmd_name)
+        return command
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -59,32 +54,30 @@ def _exit_code(error: LegroomError) -> int:
     return _USAGE if isinstance(error, BadBudgetError) else _FAILED
 
 
-_app = typer.Typer(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-
-
-def _print_version(wanted: bool) -> None:
+def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    del param
     if wanted:
         import legroom
 
-        typer.echo(f"legroom {legroom.__version__}")
-        raise typer.Exit
+        click.echo(f"legroom {legroom.__version__}")
+        ctx.exit()
 
 
-@_app.callback()
-def _legroom(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
-) -> None:
+@click.command(
+    cls=_Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`legroom COMMAND --help` has examples of each.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def _legroom() -> None:
     """Train any Keras model in the memory you have.
 
     Start with `legroom run train.py`: your script, not edited, and it finishes.
@@ -94,6 +87,6 @@ def _legroom(
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     if os.environ.get("NO_COLOR"):
-        # typer asks for colours by itself where it thinks that it is in a CI.
+        # With both, rich would still write in bold.
         os.environ.pop("FORCE_COLOR", None)
-    _app(prog_name="legroom")
+    _legroom(prog_name="legroom")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from legroom.cli.command import PATH, Command
 
 if TYPE_CHECKING:
     from legroom.report.reading import KeptRun
@@ -18,63 +20,40 @@ PAGE_NAME = "report.html"
 _COMPARISON_NAME = "comparison.html"
 
 
+@click.command(
+    cls=Command,
+    examples=(
+        "legroom report out           after `legroom run --report out train.py`",
+        "legroom report train.py      after a run that was killed",
+        "legroom report before after -o comparison.html",
+        "legroom report out --trace trace.json",
+    ),
+    exit_codes="0 if the page was written, 1 if there is no run to be read.",
+)
+@click.argument("run", type=PATH)
+@click.argument("other", type=PATH, required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help=f"Default: {PAGE_NAME} beside the run's record; {_COMPARISON_NAME} here for two.",
+)
+@click.option(
+    "--trace",
+    type=PATH,
+    metavar="FILE",
+    help="Also write a trace for ui.perfetto.dev or chrome://tracing.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the runs' summary as JSON.")
 def report(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="A run: the folder given to `legroom run --report`, the file given to `--json`, "
-            "the folder of an interrupted run (.legroom/SCRIPT), or the script.",
-            metavar="RUN",
-            show_default=False,
-        ),
-    ],
-    other: Annotated[
-        Path | None,
-        typer.Argument(help="Another run to compare it with.", metavar="OTHER", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=f"The page's file. By default {PAGE_NAME} beside the run's record; for two runs "
-            f"{_COMPARISON_NAME} in this folder.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write memory and events as a trace, for ui.perfetto.dev or "
-            "chrome://tracing.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary of the runs as one JSON document.")
-    ] = False,
+    run: Path, other: Path | None, output: Path | None, trace: Path | None, as_json: bool
 ) -> None:
-    """Make a page about a run: one HTML file that needs nothing else.
+    """Make a page about a run, or about two: one HTML file.
 
-    Memory over time with its limit and what happened, the memory of a step by what it is for,
-    layers by what they hold, predicted against measured, the alternatives and what they would have
-    needed, the input's stages, findings, machine and versions. It is made from what the run wrote
-    down while it ran, so a run that was killed has one too.
-
-    **Examples**
-
-    `legroom report out` (after `legroom run --report out train.py`)
-
-    `legroom report train.py` (after a run that was killed)
-
-    `legroom report before after -o comparison.html`
-
-    `legroom report out --trace trace.json`
-
-    **Exit code**: 0 if the page was written, 1 if there is no run to be read.
-    """  # fmt: skip
+    RUN is the folder given to `legroom run --report`, the file given to `--json`, the folder of an
+    interrupted run (.legroom/SCRIPT), or the script. A run that was killed has a page, too.
+    """
     import json
 
     from legroom.report.reading import read_run
@@ -95,9 +74,9 @@ def report(
             "path": str(written),
             "runs": [kept.report.to_dict() for kept in runs],
         }
-        typer.echo(json.dumps(document, indent=1))
+        click.echo(json.dumps(document, indent=1))
     else:
-        typer.echo(str(written))
+        click.echo(str(written))
 
 
 def write_page(runs: Sequence[KeptRun], path: Path) -> Path:

@@ -7,161 +7,98 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
+import click
 
-from legroom.backends.base import current
-from legroom.cli.script import (
-    OPTIONS_END_AT_SCRIPT,
-    Script,
-    ScriptArguments,
-    check_script,
-    not_a_script,
-)
+from legroom.cli.command import PATH, Command, check_script, not_a_script, script_arguments
 from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.errors import BadBudgetError
 from legroom.core.units import MEMORY_VARIABLE
 
-__all__ = ["CONTEXT_SETTINGS", "run"]
-
-CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
+__all__ = ["run"]
 
 
+@click.command(
+    cls=Command,
+    runs_script=True,
+    examples=(
+        "legroom run train.py --epochs 5",
+        "legroom run --memory 2GiB --json report.json train.py --batch-size 256",
+    ),
+    exit_codes="the script's own; 3 if a training can't fit even one sample at a time; 2 if the "
+    "command can't be understood.",
+)
+@script_arguments
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    envvar=MEMORY_VARIABLE,
+    help=f"Cap the memory: 8GiB, 80%. Or set {MEMORY_VARIABLE}.",
+)
+@click.option("--exact", is_flag=True, help="Never slice what slices would change (BatchNorm).")
+@click.option("--keep-onednn", is_flag=True, help="Keep oneDNN under a cap on a CPU: faster.")
+@click.option("--fresh", is_flag=True, help="Start from scratch; do not resume.")
+@click.option("--resume", type=PATH, metavar="DIR", help="Resume this run, even if edited.")
+@click.option("--dir", "directory", type=PATH, metavar="DIR", help="Where snapshots are kept.")
+@click.option(
+    "--snapshot-every",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Time between snapshots.",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="N",
+    show_default=True,
+    help="Restarts after running out.",
+)
+@click.option("--report", type=PATH, metavar="DIR", help="Write a page about the run: report.html.")
+@click.option(
+    "--json",
+    type=PATH,
+    metavar="FILE",
+    callback=not_a_script,
+    help="Write the run's report as JSON.",
+)
+@click.option("--view", is_flag=True, help="Show memory and events in a live panel.")
+@click.option("--metrics", metavar="[ADDRESS:]PORT", help="Serve metrics for Prometheus.")
 def run(
-    script: Script,
-    args: ScriptArguments = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="A hard cap on the device's memory: 8GiB, 8GB, 512MiB, 80%. "
-            "Default: all the memory there is.",
-            metavar="SIZE",
-            envvar=MEMORY_VARIABLE,
-            show_envvar=True,
-            show_default=False,
-        ),
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact",
-            help="Never slice models that slices would change (BatchNorm, losses that look across "
-            "the batch). By default they are sliced, and a message says so.",
-        ),
-    ] = False,
-    keep_onednn: Annotated[
-        bool,
-        typer.Option(
-            "--keep-onednn",
-            help="On a CPU, --memory turns oneDNN off, so that running out can be caught. This "
-            "keeps it on: about twice as fast, but running out ends the script, which is then "
-            "restarted with smaller slices.",
-        ),
-    ] = False,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            help="Where to keep snapshots. Default: a folder in .legroom beside the script, for "
-            "the script and its arguments.",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-    snapshot_every: Annotated[
-        float,
-        typer.Option(
-            help="Seconds between snapshots. One more is taken at the end of each epoch.",
-            metavar="SECONDS",
-            min=0,
-        ),
-    ] = 60.0,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh", help="Start from scratch, even if there is an interrupted run to resume."
-        ),
-    ] = False,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Resume the interrupted run in this folder, even if the script was edited.",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-    max_restarts: Annotated[
-        int,
-        typer.Option(
-            help="How many times a script that ran out of memory is restarted.",
-            metavar="N",
-            min=0,
-        ),
-    ] = 10,
-    json: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the run's report to this file, as JSON.",
-            metavar="PATH",
-            show_default=False,
-            callback=not_a_script,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a page about the run (report.html) and its data into this folder. The step "
-            "is estimated for it, which takes a second or two.",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-    view: Annotated[
-        bool,
-        typer.Option(
-            "--view",
-            help="Show memory, its limit, slices and events in a panel below the script's output. "
-            "Needs a terminal.",
-        ),
-    ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="Serve metrics for Prometheus on this port while the script runs: 9464 (this "
-            "machine only) or 0.0.0.0:9464.",
-            metavar="[ADDRESS:]PORT",
-            show_default=False,
-        ),
-    ] = None,
+    script: Path,
+    args: tuple[str, ...],
+    memory: str | None,
+    exact: bool,
+    keep_onednn: bool,
+    fresh: bool,
+    resume: Path | None,
+    directory: Path | None,
+    snapshot_every: float,
+    max_restarts: int,
+    report: Path | None,
+    json: Path | None,
+    view: bool,
+    metrics: str | None,
 ) -> None:
-    """Run a training script so that running out of memory does not end it.
+    """Run a script so that running out of memory does not end it.
 
-    The script is unchanged and can't tell the difference: its arguments, input, output, exit code
-    and signals are its own. Every Keras model in it is guarded: a batch that does not fit runs in
-    slices and makes the same update. Snapshots keep the state of the training. If the script runs
-    out of memory and dies, it is restarted with smaller slices. If it dies for another reason, the
-    same command resumes it.
-
-    **Examples**
-
-    `legroom run train.py --epochs 5`
-
-    `legroom run --memory 2GiB --json report.json train.py --batch-size 256`
-
-    **Exit code**: the script's own; 3 if a training can't fit even at one sample at a time; 2 if
-    the command can't be understood. If a signal ends the script, the same ends legroom.
+    The script needs no change. A batch that does not fit runs in slices and makes the same update.
+    If the script dies of memory, it is restarted; if it is killed, the same command resumes it.
+    Everything after SCRIPT is the script's own.
     """
     check_script(script)
     if is_disabled():
-        _run_plain(script, args or [])
+        _run_plain(script, args)
     _check_keras()
     _check_json(json)
     _check_folder(report)
     environment = {} if memory is None else _cap(memory, keep_onednn=keep_onednn)
 
     if resume is not None and (fresh or directory is not None):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "--resume names a run to resume, --fresh starts a new one, and --dir says where. Use "
             "one of them.",
             param_hint="--resume",
@@ -185,7 +122,7 @@ def run(
             followers.append(shown.follow)
         code = run_script(
             script,
-            args or [],
+            args,
             environment=environment,
             exact=exact,
             json_path=json,
@@ -198,7 +135,7 @@ def run(
         )
     if report is not None:
         _write_page(report)
-    raise typer.Exit(code if code >= 0 else die_by(-code))
+    sys.exit(code if code >= 0 else die_by(-code))
 
 
 def _run_plain(script: Path, args: Sequence[str]) -> NoReturn:
@@ -216,7 +153,7 @@ def _run_plain(script: Path, args: Sequence[str]) -> NoReturn:
 def _check_keras() -> None:
     # As TensorFlow reads it.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "TF_USE_LEGACY_KERAS is set, so the script would use Keras 2 (tf_keras), which "
             "legroom can't guard. Unset it to use Keras 3, or run the script without legroom.",
             param_hint="TF_USE_LEGACY_KERAS",
@@ -238,7 +175,7 @@ def _write_page(folder: Path) -> None:
 
 def _check_folder(path: Path | None) -> None:
     if path is not None and path.exists() and not path.is_dir():
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{path} is a file. Give a folder; it is made if it is not there.",
             param_hint="--report",
         )
@@ -246,7 +183,7 @@ def _check_folder(path: Path | None) -> None:
 
 def _check_json(path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{path} can't be written: it is a folder, or lies in a folder that is not there.",
             param_hint="--json",
         )
@@ -258,6 +195,7 @@ def _cap(memory: str, *, keep_onednn: bool) -> dict[str, str]:
     Raises:
         BadBudgetError: If the size can't be read, or no training could run in it on this machine.
     """
+    from legroom.backends.base import current
     from legroom.core.units import format_bytes, parse_size
     from legroom.machine.memory import device_limit, device_total
 

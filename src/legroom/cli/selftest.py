@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from legroom.cli.command import Command
 from legroom.core.records import Record
 from legroom.machine.budget import DeviceReading
 
@@ -87,20 +89,22 @@ class SelfTest(Record):
         return all(check.passed for check in self.checks)
 
 
-def selftest(
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the results as one JSON document. Everything else goes to stderr."
-        ),
-    ] = False,
-) -> None:
+@click.command(
+    cls=Command,
+    examples=("legroom selftest", "legroom selftest --json > selftest.json"),
+    exit_codes="0 if all checks passed, 1 if not.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the results as one JSON document. Everything else goes to stderr.",
+)
+def selftest(as_json: bool) -> None:
     """Check on this machine that caps, recovery and sameness hold.
 
     Small trainings in processes of their own, under a cap of 256 MiB (1 GiB on a GPU), whatever
     the machine has. Takes one to two minutes, most of it TensorFlow's own waits for memory.
-
-    **Exit code**: 0 if all checks passed, 1 if not.
     """
     from legroom.backends.base import current
     from legroom.cli.children import require_tensorflow, workplace
@@ -139,8 +143,8 @@ def selftest(
             indent="",
         )
     if as_json:
-        typer.echo(result.to_json(indent=2))
-    raise typer.Exit(0 if result.passed else 1)
+        click.echo(result.to_json(indent=2))
+    sys.exit(0 if result.passed else 1)
 
 
 def _run(place: Workplace, name: str, cap: int) -> tuple[SelfTestCheck, dict[str, Any]]:

@@ -2,68 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from legroom.cli.script import OPTIONS_END_AT_SCRIPT
+from legroom.cli.command import Command
 
 if TYPE_CHECKING:
     from legroom.machine.tree import TreeReading
 
-__all__ = ["CONTEXT_SETTINGS", "watch"]
+__all__ = ["watch"]
 
-CONTEXT_SETTINGS = OPTIONS_END_AT_SCRIPT
 _COLUMNS = (
     "at", "processes", "host_bytes", "host_limit_bytes", "cgroup_bytes", "gpu_bytes",
     "gpu_used_bytes", "gpu_total_bytes",
 )  # fmt: skip
 
 
-def watch(
-    target: Annotated[
-        list[str],
-        typer.Argument(
-            help="The id of a process, or `--` and a command to start.",
-            metavar="PID | -- COMMAND",
-            show_default=False,
-        ),
-    ],
-    every: Annotated[
-        float, typer.Option(help="Seconds between two readings.", metavar="SECONDS", min=0.05)
-    ] = 0.5,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Print the readings as CSV, one line each.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the readings as JSON, one line each.")
-    ] = False,
-) -> None:
-    """Show the memory of a process and its children, their limit, and their GPUs.
+@click.command(
+    cls=Command,
+    runs_script=True,
+    examples=(
+        "legroom watch 12345",
+        "legroom watch -- python train.py --epochs 5",
+        "legroom watch --csv --every 0.1 -- python train.py > memory.csv",
+    ),
+    exit_codes="the command's own, or by the signal it died by; 0 when a watched process has "
+    "ended; 2 if there is none; 130 after Ctrl-C.",
+)
+@click.argument("target", nargs=-1, required=True, metavar="PID | -- COMMAND")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.05),
+    default=0.5,
+    metavar="SECONDS",
+    show_default=True,
+    help="Time between two readings.",
+)
+@click.option("--csv", is_flag=True, help="Print the readings as CSV, one line each.")
+@click.option("--json", "as_json", is_flag=True, help="Print the readings as JSON, one line each.")
+def watch(target: tuple[str, ...], every: float, csv: bool, as_json: bool) -> None:
+    """Show the memory of a process and its children, and their GPUs.
 
-    Whether or not legroom runs it. In a terminal as a live curve; elsewhere as a
-    line every few seconds; with `--csv` or `--json` as a line for each reading, and what the
-    command prints to stdout goes to stderr.
-
-    **Examples**
-
-    `legroom watch 12345`
-
-    `legroom watch -- python train.py --epochs 5`
-
-    `legroom watch --csv --every 0.1 -- python train.py > memory.csv`
-
-    **Exit code**: the command's own, or by the signal it died by; 0 when a watched process has
-    ended; 2 if there is none; 130 after Ctrl-C.
+    Any process, by its id or started as a command, with or without legroom. With `--csv` or
+    `--json`, what the command prints goes to stderr.
     """
     from legroom.cli.watching import watch_command, watch_process
 
     if csv and as_json:
-        raise typer.BadParameter("Give --csv or --json, not both.", param_hint="--csv")
+        raise click.BadParameter("Give --csv or --json, not both.", param_hint="--csv")
     show = _MachineLines(csv=csv) if csv or as_json else None
     if len(target) == 1 and target[0].isdigit():
-        raise typer.Exit(watch_process(int(target[0]), every, show))
-    raise typer.Exit(watch_command(target, every, show))
+        sys.exit(watch_process(int(target[0]), every, show))
+    sys.exit(watch_command(target, every, show))
 
 
 class _MachineLines:

@@ -13,15 +13,18 @@ from typing import Any
 
 from legroom.cli.screen import Screen, can_draw
 from legroom.core.units import format_bytes, format_seconds
+from legroom.doctor.growth import test_growth
 from legroom.machine.tree import TreeReading, TreeWatch
 from legroom.report.panel import LivePanel
 from legroom.report.terminal import say
 
-__all__ = ["watch_command", "watch_process"]
+__all__ = ["growth_words", "watch_command", "watch_process"]
 
 _USAGE, _NOT_FOUND, _NOT_EXECUTABLE = 2, 127, 126
 _LINE_EVERY = 5.0
 _MOST_READINGS = 4000
+# Less is a start, which grows by its nature.
+_LEAST_SECONDS = 60.0
 
 _Show = Callable[[TreeReading], None]
 
@@ -82,6 +85,25 @@ def watch_command(command: Sequence[str], every: float, show: _Show | None) -> i
     return code if code >= 0 else die_by(-code)
 
 
+def growth_words(values: Sequence[float], seconds: float) -> str | None:
+    """A sentence on memory that grew all the time, and on how to find what grows; None if not.
+
+    Args:
+        values: Readings in bytes, equally far apart.
+        seconds: How long they took.
+    """
+    if seconds < _LEAST_SECONDS:
+        return None
+    growth = test_growth([(number, round(value)) for number, value in enumerate(values)])
+    if not growth.grows:
+        return None
+    minute = growth.slope * len(values) / seconds * 60
+    return (
+        f"Main memory grew all the time, by {format_bytes(minute)} a minute. If it is a training "
+        "script, `legroom check SCRIPT` names what grows."
+    )
+
+
 @contextlib.contextmanager
 def _passing_signals_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Have the command answer the signals that would end this process; it ends, and so does this.
@@ -105,7 +127,7 @@ def _passing_signals_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 class _Watching:
-    """Shows readings as they come, and what was the most in the end."""
+    """Shows readings as they come; in the end, what was the most and whether it grew."""
 
     def __init__(self, title: str, show: _Show | None) -> None:
         self._title = title
@@ -140,11 +162,14 @@ class _Watching:
         return Screen(self._panel, max(every, 0.1)) if self._draws else contextlib.nullcontext()
 
     def close(self) -> None:
-        """Say what was the most."""
+        """Say what was the most, and whether it grew."""
         if self._show is None:
             gpu = f", {format_bytes(self._gpu)} on GPUs" if self._gpu else ""
-            took = format_seconds(time.monotonic() - self._began)
+            seconds = time.monotonic() - self._began
+            took = format_seconds(seconds)
             say(f"at most {format_bytes(self._most)} of main memory{gpu} in {took}")
+            if words := growth_words(self._values, seconds):
+                say(words)
 
     def _panel(self) -> LivePanel:
         reading = self._reading

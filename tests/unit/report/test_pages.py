@@ -7,10 +7,10 @@ import traceback
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import legroom
-from legroom.cli.main import _app
+from legroom.cli.main import _legroom
 from legroom.core import errors
 from legroom.doctor.catalog import TITLES
 from legroom.messages.patterns import PATTERNS
@@ -18,7 +18,7 @@ from legroom.report.pages import page_names, page_text
 
 
 def explained(*arguments: str) -> str:
-    done = CliRunner().invoke(_app, ["explain", *arguments], env={"COLUMNS": "80"})
+    done = CliRunner().invoke(_legroom, ["explain", *arguments], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     return done.output
 
