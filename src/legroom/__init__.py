@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from legroom.guarding.tensorboard import MemoryTensorBoard
     from legroom.guarding.uninstalling import uninstall
     from legroom.planning import Plan, largest_batch, plan
-    from legroom.prediction.explain import explain
+    from legroom.planning.explain import explain
     from legroom.prediction.show import Estimate, estimate
     from legroom.report import Finding
     from legroom.report.explain import Diagnosis
@@ -92,7 +92,7 @@ _HOMES = {
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",
     "estimate": "legroom.prediction.show",
-    "explain": "legroom.prediction.explain",
+    "explain": "legroom.planning.explain",
     "fit": "legroom.guarding",
     "guard": "legroom.guarding",
     "install": "legroom.guarding",

@@ -69,9 +69,10 @@ except tf.errors.ResourceExhaustedError as error:
     answers["shown"] = found._repr_html_()
 
 # A model that only its own code knows, and one that was never built.
-functional = keras.Sequential([keras.Input((8,)), Scaled(name="own"), layers.Dense(4)])
+functional = keras.Sequential([keras.Input((512,)), Scaled(name="own"), layers.Dense(256)])
 text = (
-    "OOM when allocating tensor with shape[32,4] and type float on /device:CPU:0 by allocator cpu"
+    "OOM when allocating tensor with shape[2048,256] and type float on /device:CPU:0 by allocator "
+    "cpu"
 )
 answers["own"] = legroom.explain(text, model=functional).to_dict()
 answers["unbuilt"] = legroom.explain(text, model=keras.Sequential([layers.Dense(4)])).to_dict()

@@ -64,9 +64,9 @@ def main(kind: str, how: str) -> None:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd" if how == "optimizer" else "adam", loss)
     if how == "predict":
-        from legroom.prediction.leaner import LeanerModel
+        from legroom.planning.explain import KnownModel
 
-        advice = LeanerModel.of(model).advise(batch, None, "CPU:0")
+        advice = KnownModel(model).advise(batch, None, "CPU:0")
         print(json.dumps({one.text: one.bytes_saved for one in advice.remedies}))
         return
     samples = batch // 2 if how == "batch" else batch

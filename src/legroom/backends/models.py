@@ -29,12 +29,11 @@ class ModelFiles(Protocol):
         """The architecture in a file, without Keras; raises `UnsupportedModelError`, `OSError`."""
         ...
 
-    def read_compiled(self, config: dict[str, Any]) -> tuple[Any, Any]:
-        """The optimizer and the loss that a model was saved with; None where it has none."""
-        ...
+    def imagined_model(self, config: dict[str, Any], optimizer: Any = "adam") -> Any:
+        """A model of an architecture, compiled, whose weights have no memory.
 
-    def build_config(self, config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) -> Any:
-        """A model of an architecture, whose weights have shapes and no values."""
+        Raises `UnsupportedModelError`. The optimizer is for one that was saved without.
+        """
         ...
 
 
@@ -43,6 +42,10 @@ class Models(Protocol):
 
     def check_model(self, model: Any, method: str) -> None:
         """Raises `UnsupportedModelError` for one that can't be asked about."""
+        ...
+
+    def compile_by_default(self, model: Any, optimizer: Any) -> None:
+        """Compile a model whose training is not known, so that it can be asked about."""
         ...
 
     def architecture(self, model: Any) -> dict[str, Any] | None:
@@ -57,10 +60,6 @@ class Models(Protocol):
         """The layers that look across the batch while training."""
         ...
 
-    def is_recurrent(self, model: Any) -> bool:
-        """Whether it has loops over time."""
-        ...
-
     def open_axes(self, model: Any) -> bool:
         """Whether inputs have axes beside the batch whose length the model leaves open."""
         ...
@@ -73,16 +72,8 @@ class Models(Protocol):
         """The bytes of all weights."""
         ...
 
-    def gradient_bytes(self, model: Any) -> int:
-        """The bytes of the gradients of all weights that are trained."""
-        ...
-
     def slot_bytes(self, optimizer: Any, model: Any) -> int:
         """The bytes of what an optimizer keeps for a model's weights."""
-        ...
-
-    def step_bytes(self, model: Any, samples: int, loss: Any = None) -> int:
-        """What the gradients of a step need beside weights and optimizer; those need no values."""
         ...
 
 
@@ -97,12 +88,8 @@ class LeanerModels(Protocol):
         """The same for being asked about: without memory, and without a trace of it afterwards."""
         ...
 
-    def in_half_precision(self, model: Any) -> AbstractContextManager[Any]:
-        """A copy in mixed precision, for being asked about."""
-        ...
-
-    def valueless_model(self, model: Any, change: str, *, safe: bool) -> Any:
-        """A changed model of shapes only, for `Models.step_bytes`; None without a change."""
+    def askable(self, model: Any) -> AbstractContextManager[Any]:
+        """A model that is compiled: this one, or a copy of it without memory."""
         ...
 
     def layer_of_change(self, change: str, layers: Sequence[LayerFacts]) -> str:

@@ -135,7 +135,7 @@ class _SavedModel:
         )
         with _silence():
             try:
-                from legroom.prediction.leaner import read_model_file
+                from legroom.planning.explain import read_model_file
 
                 return read_model_file(self._path, self.batch_size)
             except ImportError as error:

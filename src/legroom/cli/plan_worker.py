@@ -71,34 +71,28 @@ class _Worker:
         """The saved model, or the application."""
         import keras
 
+        from legroom.backends.base import current
         from legroom.core.errors import LegroomError
 
         question = self._question
-        if question.app is not None:
-            make = getattr(keras.applications, question.app, None)
-            if make is None or not callable(make):
-                names = [name for name in dir(keras.applications) if name[0].isupper()]
-                raise LegroomError(
-                    f"keras.applications has no {question.app!r}. It has: {', '.join(names)}"
-                )
-            model = make(weights=None)
-        else:
-            try:
-                model = keras.saving.load_model(str(question.model))
-            except Exception as error:
-                raise LegroomError(
-                    f"{question.model} can't be loaded as a Keras model: "
-                    f"{' '.join(str(error).split())[:300]}"
-                ) from error
-        if getattr(model, "optimizer", None) is None:
-            try:
-                optimizer = keras.optimizers.get(question.optimizer)
-            except ValueError:
-                raise LegroomError(
-                    f"Keras knows no optimizer {question.optimizer!r}. Give one by its name: "
-                    "sgd, adam, adamw, rmsprop, …"
-                ) from None
-            model.compile(optimizer, "sparse_categorical_crossentropy")
+        try:
+            optimizer = keras.optimizers.get(question.optimizer)
+        except ValueError:
+            raise LegroomError(
+                f"Keras knows no optimizer {question.optimizer!r}. Give one by its name: "
+                "sgd, adam, adamw, rmsprop, …"
+            ) from None
+        if question.app is None:
+            files = current().model_files
+            return files.imagined_model(files.read_config(Path(str(question.model))), optimizer)
+        make = getattr(keras.applications, question.app, None)
+        if make is None or not callable(make):
+            names = [name for name in dir(keras.applications) if name[0].isupper()]
+            raise LegroomError(
+                f"keras.applications has no {question.app!r}. It has: {', '.join(names)}"
+            )
+        model = make(weights=None)
+        current().models.compile_by_default(model, optimizer)
         return model
 
     def run_script(self, script: str, arguments: list[str]) -> None:

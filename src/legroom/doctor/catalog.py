@@ -45,6 +45,7 @@ TITLES = {
     "LR308": "an optimizer that keeps much",
     "LR309": "smaller once it is trained",
     "LR310": "much kept for the gradients",
+    "LR311": "a batch that does not fit",
 }
 
 

@@ -14,17 +14,23 @@ __all__ = ["check"]
 
 
 def check(
-    subject: Any, *, batch_size: int | None = None, data: Any = None, ignore: Iterable[str] = ()
+    subject: Any,
+    *,
+    batch_size: int | None = None,
+    data: Any = None,
+    memory: str | int | None = None,
+    ignore: Iterable[str] = (),
 ) -> list[Finding]:
     """Look at what a training is given, before it runs.
 
     Args:
         subject: A `tf.data` pipeline, arrays in any structure (`(x, y)`), a `PyDataset`: what each
             holds of main memory. A compiled model: which layers hold the memory of a step, and
-            what each change would save (a minute: each is tried in a process of its own). A
-            function is called once, without arguments, and its loops are watched.
+            what each change would save (a trace of the step for each, so half a minute for
+            ResNet50). A function is called once, without arguments, and its loops are watched.
         batch_size: As for `fit`: for arrays, and for a model, where it is 32 without it.
         data: For a model, one batch, where the model alone does not tell what `fit` is given.
+        memory: For a model, the memory there is for it, as for `legroom.plan`.
         ignore: Ids of findings that are not wanted.
 
     Returns:
@@ -44,7 +50,8 @@ def check(
     if "keras" in sys.modules and isinstance(subject, sys.modules["keras"].Model):
         from legroom.doctor.diet import check_model
 
-        return ranked(wanted(check_model(subject, batch_size=batch_size, data=data), ids))
+        found = check_model(subject, batch_size=batch_size, data=data, memory=memory)
+        return ranked(wanted(found, ids))
     from legroom.doctor.pipelines import check_input, is_input
 
     if not is_input(subject):

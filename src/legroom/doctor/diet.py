@@ -10,17 +10,17 @@ import contextlib
 from typing import Any
 
 from legroom.backends.base import current
-from legroom.core.errors import LegroomError
 from legroom.core.findings import Finding
 from legroom.core.units import format_bytes
 from legroom.doctor.catalog import finding
-from legroom.doctor.changes import CHANGES, PRUNED_SHARE
-from legroom.prediction.sources import Prediction, read_batch_size
+from legroom.planning.advice import advise
+from legroom.planning.changes import CHANGES, PRUNED_SHARE
+from legroom.planning.make import read_budget
+from legroom.prediction.sources import read_batch_size
 
 __all__ = ["check_model", "flattened_weights", "quick_model_findings"]
 
-_WORTH = 0.02  # of the peak: less is no proposal
-_WORTH_BYTES = 4_000_000
+_WORTH_BYTES = 4_000_000  # less is no proposal
 _MOSTLY = 0.5  # of all weights, between Flatten and a dense layer: more than a proposal
 _LARGE = 16_000_000
 _LAYERS = 5
@@ -28,55 +28,60 @@ _TOO_LARGE = 1_000_000_000  # of weights: copies of more are not made to be weig
 _ACCURACY = "Train it, and compare the accuracy."
 
 
-def check_model(model: Any, *, batch_size: int | None = None, data: Any = None) -> list[Finding]:
+def check_model(
+    model: Any,
+    *,
+    batch_size: int | None = None,
+    data: Any = None,
+    memory: str | int | None = None,
+) -> list[Finding]:
     """Say which layers hold the memory of a training, and what each change would save.
 
     Args:
         model: A compiled Keras model.
         batch_size: The batch it is trained with; 32 without it.
         data: As for `legroom.estimate`.
+        memory: What there is for it; what this machine has without it.
 
     Raises:
         UnsupportedModelError: If the model can't be asked about.
     """
     samples = read_batch_size(batch_size or 32)
-    before = Prediction(model, data=data).estimate(samples)
-    models, leaner = current().models, current().leaner_models
+    advice = advise(model, samples, read_budget(memory, model), data=data)
+    models = current().models
     count, facts = models.parameters(model), models.layer_facts(model)
+    flat, before = flattened_weights(facts), advice.estimate
     found = [_largest_layers(model, before, {layer.name for layer in facts})]
-    flat = flattened_weights(facts)
-    for name, change in CHANGES.items():
-        if name == _other_half() or (name == "sgd" and not _has_slots(model)):
+    for change in advice.changes:
+        saved = change.remedy.bytes_saved or 0
+        if saved < _WORTH_BYTES:
             continue
-        place = leaner.layer_of_change(name, facts)
-        # A model that can't be built after the change, or predicted, is no proposal.
-        with (
-            contextlib.suppress(LegroomError, ValueError, TypeError),
-            leaner.imagined(model, name) as changed,
-        ):
-            if changed is None:
-                continue
-            shown = None if name == "smaller_input" else data
-            after = Prediction(changed, data=shown).estimate(samples)
-            saved = before.peak_bytes - after.peak_bytes
-            if saved < max(_WORTH * before.peak_bytes, _WORTH_BYTES):
-                continue
-            heavy = name == "average_pooling" and flat > max(_MOSTLY * _weights(before), _LARGE)
-            found.append(
-                finding(
-                    change.id, f"{change.text} Predicted peak at a batch of {samples}: "
-                    f"{format_bytes(before.peak_bytes)} → {format_bytes(after.peak_bytes)}; "
-                    f"weights: {count:,} → {models.parameters(changed):,}.",
-                    place=f"layer {place}" if place else f"model {model.name}", bytes=saved,
-                    fix=f'legroom.slim(model, change="{name}"). {_ACCURACY}',
-                    severity="warning" if heavy else "note",
-                    data={
-                        "change": name, "batch_size": samples, "peak_before": before.peak_bytes,
-                        "peak_after": after.peak_bytes, "parameters_before": count,
-                        "parameters_after": models.parameters(changed),
-                    },
-                )
-            )  # fmt: skip
+        leaner = change.name in CHANGES
+        heavy = change.name == "average_pooling" and flat > max(_MOSTLY * _weights(before), _LARGE)
+        text = (
+            f"{change.remedy.text} Predicted peak at a batch of {samples}: "
+            f"{format_bytes(before.peak_bytes)} → {format_bytes(change.peak_bytes)}"
+        )
+        data = {
+            "change": change.name, "batch_size": samples, "peak_before": before.peak_bytes,
+            "peak_after": change.peak_bytes,
+        }  # fmt: skip
+        if leaner:
+            text += f"; weights: {count:,} → {change.parameters:,}"
+            data |= {"parameters_before": count, "parameters_after": change.parameters}
+        found.append(
+            finding(
+                CHANGES[change.name].id if leaner else "LR311",
+                f"{text}.",
+                place=f"layer {change.layer}" if change.layer else f"model {model.name}",
+                bytes=saved,
+                fix=f'legroom.slim(model, change="{change.name}"). {_ACCURACY}'
+                if leaner
+                else str(change.remedy.command or change.remedy.code),
+                severity="warning" if heavy else "note",
+                data=data,
+            )
+        )
     return found + _smaller_after_training(model)
 
 
@@ -164,14 +169,3 @@ def _measured(model: Any, change: str, what: str, before: int, after: int, fix: 
 
 def _weights(estimate: Any) -> int:
     return int(estimate.breakdown["weights"])
-
-
-def _has_slots(model: Any) -> bool:
-    return current().models.slot_bytes(model.optimizer, model) > 0
-
-
-def _other_half() -> str:
-    """The half precision that this device is not made for."""
-    from legroom.machine.gpu import list_gpus
-
-    return "bfloat16" if list_gpus() else "float16"

@@ -7,7 +7,7 @@ from typing import Any
 from legroom.backends.base import current
 from legroom.core.errors import UnsupportedModelError
 from legroom.core.events import Note, emit
-from legroom.doctor.changes import CHANGES, PRUNED_SHARE
+from legroom.planning.changes import CHANGES, PRUNED_SHARE
 
 __all__ = ["slim"]
 

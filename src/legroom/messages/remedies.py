@@ -22,7 +22,7 @@ from legroom.messages.sizes import dtype_bytes
 
 __all__ = ["by_guarding", "propose"]
 
-_MOST = 7
+_MOST = 12
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
@@ -48,14 +48,14 @@ def propose(case: Case, advice: Advice | None = None) -> tuple[Remedy, ...]:
             then = list(_on_the_host(case))
         elif case.facts.where != "disk":
             then = list(_on_a_device(case))
+    # Where two save about the same, the one that keeps the training as it is comes first.
+    then.sort(key=lambda one: (-(one.bytes_saved or 0) * (1.1 if one.exact else 1), not one.exact))
     if then and advice is not None and advice.remedies:
         # A process that was killed may have held the model's memory or something else's.
         then = [
             *map(_cleaned, advice.remedies),
             *(then if case.cause.pattern.kind == "death" else ()),
         ]
-    # Where two save about the same, the one that keeps the training as it is comes first.
-    then.sort(key=lambda one: (-(one.bytes_saved or 0) * (1.1 if one.exact else 1), not one.exact))
     unique = {(one.text, one.command, one.code): one for one in (*first, *then)}
     return tuple(unique.values())[:_MOST]
 

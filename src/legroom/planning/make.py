@@ -19,7 +19,7 @@ from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.sources import Prediction, read_batch_size
 
-__all__ = ["ALLOWED", "plan", "read_budget"]
+__all__ = ["ALLOWED", "as_built", "plan", "read_budget"]
 
 ALLOWED = ("slices", "order", "recompute", "mixed_precision")
 
@@ -61,7 +61,7 @@ def plan(
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
     budget = read_budget(memory, model)
     prediction = Prediction(model, data=data, length=length, source=source)
-    with _as_built(model):
+    with as_built(model):
         return _plan(prediction, samples, budget, allow, exact=bool(exact), source=source)
 
 
@@ -111,7 +111,7 @@ def _plan(
 
 
 @contextlib.contextmanager
-def _as_built(model: Any) -> Iterator[None]:
+def as_built(model: Any) -> Iterator[None]:
     """Without what a plan that is in force recomputes: that is not the model as it is."""
     current().models.check_model(model, "fit")
     with current().recompute.recomputing(model, ()):
@@ -216,15 +216,19 @@ def _with(added: int, strategy: Strategy) -> Strategy:
 
 
 def _mixed(prediction: Prediction, samples: int, budget: int, source: str) -> Strategy:
+    why = "only the model's own code knows what it is made of"
     try:
-        with current().leaner_models.in_half_precision(prediction.model) as other:
-            made = Prediction(other, source=source, **prediction.asked).estimate(samples, budget)
+        with current().leaner_models.imagined(prediction.model, "float16") as other:
+            if other is not None:
+                asked = Prediction(other, source=source, **prediction.asked)
+                made = asked.estimate(samples, budget)
+                peak = max(made.high_bytes, made.first_step_bytes)
+                # It changes numbers, and was allowed by name: it counts as the user's own choice.
+                return Strategy("mixed precision", peak, 0.9, peak <= budget, mixed_precision=True)
     except LegroomError as error:
-        return Strategy("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
-                   reason=f"could not be predicted: {error}")  # fmt: skip
-    peak = max(made.high_bytes, made.first_step_bytes)
-    # It changes numbers, and was allowed by name: it counts as the user's own choice.
-    return Strategy("mixed precision", peak, 0.9, peak <= budget, exact=True, mixed_precision=True)
+        why = str(error)
+    return Strategy("mixed precision", None, 0.9, False, exact=False, mixed_precision=True,
+               reason=f"could not be predicted: {why}")  # fmt: skip
 
 
 def _listed(names: Collection[str]) -> str:

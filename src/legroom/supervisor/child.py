@@ -189,7 +189,7 @@ def _explain(error: BaseException) -> None:
     with contextlib.suppress(Exception):
         from legroom.core.units import format_bytes
         from legroom.messages import diagnose_exception
-        from legroom.prediction.explain import explain_with_models
+        from legroom.planning.explain import explain_with_models
         from legroom.report.diagnosis import print_diagnosis
         from legroom.report.terminal import say
 
@@ -214,10 +214,10 @@ def _explain(error: BaseException) -> None:
 def _advise(error: CannotFitError) -> None:
     """After legroom gave up: what a step of the model needs, and what would save how much."""
     with contextlib.suppress(Exception):
-        from legroom.prediction.explain import advise
+        from legroom.planning.explain import advise_to_fit
         from legroom.report.diagnosis import print_diagnosis
 
-        diagnosis = advise(_models(error), error.budget_bytes)
+        diagnosis = advise_to_fit(_models(error), error.budget_bytes)
         if diagnosis is not None:
             print_diagnosis(diagnosis, sys.stderr)
 

@@ -10,8 +10,8 @@ import pytest
 from keras import layers
 
 import legroom
-from legroom.doctor.changes import CHANGES
 from legroom.doctor.diet import _smaller_after_training, quick_model_findings
+from legroom.planning.changes import CHANGES
 
 
 def images() -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 
 from legroom.core.errors import UnsupportedModelError
 
-__all__ = ["build_config", "read_compiled", "read_config"]
+__all__ = ["build_config", "read_config"]
 
 _EXPECTED = 'Expected a file that model.save("m.keras") wrote.'
-_WAITING = "uninitialized_variables"  # where Keras keeps variables that have no value yet
 _LARGEST = 256 * 1024 * 1024  # of an architecture, which is text: a zip can promise any size
 
 
@@ -46,58 +45,30 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def build_config(config: dict[str, Any], *, safe: bool, custom: dict[str, Any]) -> Any:
-    """A model of an architecture, with weights that have shapes and no values.
-
-    Args:
-        config: The architecture.
-        safe: Whether Keras is to refuse code that is inside it.
-        custom: Classes that are not Keras's own, by name.
+def build_config(config: dict[str, Any]) -> Any:
+    """A model of a saved architecture, not compiled. No code in the file is run.
 
     Raises:
         UnsupportedModelError: If Keras can't build it.
     """
     import keras
-    from keras.src.backend.common import global_state
 
-    waiting = list(global_state.get_global_attribute(_WAITING) or ())
     plain = {key: value for key, value in config.items() if key != "compile_config"}
     try:
-        # Variables that are made in here wait for a value.
-        with keras.StatelessScope(initialize_variables=False):
-            model = keras.saving.deserialize_keras_object(
-                plain, custom_objects=custom, safe_mode=safe
-            )
+        model = keras.saving.deserialize_keras_object(plain, safe_mode=True)
     except Exception as error:  # Keras raises whatever the classes in the file raise
         reason = _first_line(error)
-        if safe and "lambda" in str(error).lower():
+        if "lambda" in str(error).lower():
             reason = "it has a Lambda layer, and code that is inside a file is not run."
         raise UnsupportedModelError(
             f"Keras can't build this model: {reason} A model with code of your own is explained "
             "where it is made: legroom.explain(error, model=model)."
         ) from error
-    finally:
-        # And never get one: Keras would make all that wait when the next such scope ends.
-        global_state.set_global_attribute(_WAITING, waiting)
     if not isinstance(model, keras.Model):
         raise UnsupportedModelError(
             f"It holds a {type(model).__name__}, which is no model. {_EXPECTED}"
         )
     return model
-
-
-def read_compiled(config: dict[str, Any]) -> tuple[Any, Any]:
-    """The optimizer that a saved model was compiled with, and its loss; None where it has none."""
-    import keras
-
-    compiled = config.get("compile_config")
-    if not isinstance(compiled, dict):
-        return None, None
-    try:
-        optimizer = keras.optimizers.deserialize(compiled["optimizer"])
-    except Exception:  # one of the user's own
-        optimizer = None
-    return optimizer, compiled.get("loss")
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,8 +19,6 @@ __all__ = [
     "architecture",
     "coupling_layers",
     "custom_classes",
-    "gradient_bytes",
-    "is_recurrent",
     "layer_facts",
     "model_inputs",
     "open_axes",
@@ -89,11 +87,6 @@ def weight_bytes(model: Any) -> int:
     return sum(map(variable_bytes, model.variables))
 
 
-def gradient_bytes(model: Any) -> int:
-    """The bytes of the gradients of all weights that are trained."""
-    return sum(map(variable_bytes, model.trainable_variables))
-
-
 def slot_bytes(optimizer: Any, model: Any) -> int:
     """The bytes of what an optimizer keeps for a model's weights."""
     if optimizer.built:
@@ -119,11 +112,6 @@ def slot_bytes(optimizer: Any, model: Any) -> int:
 def open_axes(model: Any) -> bool:
     """Whether inputs have axes beside the batch whose length the model leaves open."""
     return any(None in tuple(one.shape)[1:] for one in model_inputs(model))
-
-
-def is_recurrent(model: Any) -> bool:
-    """Whether it has loops over time, of which a trace does not see what they keep."""
-    return any(isinstance(layer, keras.layers.RNN) for layer in _layers(model))
 
 
 def model_inputs(model: Any) -> list[Any]:

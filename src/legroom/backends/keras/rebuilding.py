@@ -11,18 +11,15 @@ import numpy as np
 
 from legroom.backends.keras.leaner_changes import Change
 from legroom.backends.keras.leaner_configs import NARROW
-from legroom.backends.keras.model_file import build_config
 from legroom.backends.keras.reading import architecture, custom_classes, layer_facts
-from legroom.core.errors import UnsupportedModelError
 
 __all__ = [
     "changed_model",
+    "compile_by_default",
     "compressed_bytes",
-    "halved_model",
     "int8_model",
     "pruned_model",
     "rebuilt_model",
-    "valueless_model",
 ]
 
 
@@ -57,42 +54,11 @@ def rebuilt_model(model: Any, change: Change, optimizer: Any = None) -> Any:
     return changed
 
 
-def valueless_model(model: Any, change: Change, *, safe: bool) -> Any:
-    """The same with weights that have shapes and no values, and not compiled.
-
-    Args:
-        model: The model.
-        change: The change of its architecture.
-        safe: Whether Keras is to refuse code that is inside the architecture.
-
-    Raises:
-        UnsupportedModelError: If Keras can't build it.
-    """
-    config = _changed_config(model, change)
-    return None if config is None else build_config(config, safe=safe, custom=custom_classes(model))
-
-
-def halved_model(model: Any, policy: str) -> Any:
-    """A copy of a model in mixed precision, compiled as it is, with new weights.
-
-    Raises:
-        UnsupportedModelError: If the model can't be copied: a subclassed one, most often.
-    """
-
-    def halved(layer: Any) -> Any:
-        config = layer.get_config()
-        if not isinstance(layer, keras.layers.InputLayer):
-            config["dtype"] = policy
-        return type(layer).from_config(config)
-
-    try:
-        copy = keras.models.clone_model(model, clone_function=halved)
-        copy.compile_from_config(model.get_compile_config())
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"{model.name!r} can't be copied in mixed precision: {error}"
-        ) from error
-    return copy
+def compile_by_default(model: Any, optimizer: Any = "adam") -> None:
+    """Compile a model whose training is not known, so that it can be asked about."""
+    last = getattr(model.layers[-1], "activation", None) if model.layers else None
+    classes = last is keras.activations.softmax
+    model.compile(optimizer, "sparse_categorical_crossentropy" if classes else "mse")
 
 
 def int8_model(model: Any) -> tuple[Any, list[str]]:

@@ -86,9 +86,9 @@ class _TensorFlow:
 
     @property
     def model_files(self) -> base.ModelFiles:
-        from legroom.backends.keras import model_file
+        from legroom.backends.tensorflow.models import files
 
-        return model_file
+        return files
 
     @property
     def models(self) -> base.Models:

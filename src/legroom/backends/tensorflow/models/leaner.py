@@ -14,15 +14,15 @@ from legroom.backends.keras.leaner_changes import layer_of_change
 from legroom.backends.keras.reading import architecture, layer_facts
 from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
 from legroom.backends.tensorflow.recompute.eight_bits import wrapped
+from legroom.core.errors import UnsupportedModelError
 from legroom.messages.layers import LayerFacts
 
 __all__ = [
+    "askable",
     "changed_model",
     "halved_input",
     "imagined",
-    "in_half_precision",
     "layer_of_change",
-    "valueless_model",
 ]
 
 
@@ -40,23 +40,21 @@ def imagined(model: Any, change: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def in_half_precision(model: Any, policy: str = "mixed_float16") -> Iterator[Any]:
-    """A copy of a model in mixed precision, whose weights have no memory.
-
-    Raises:
-        UnsupportedModelError: If the model can't be copied: a subclassed one, most often.
-    """
-    with untouched(model), without_memory():
-        yield rebuilding.halved_model(model, policy)
-
-
-def valueless_model(model: Any, change: str, *, safe: bool) -> Any:
-    """A changed model of shapes only, for `step_bytes`; None where nothing was to be changed.
-
-    Raises:
-        UnsupportedModelError: If Keras can't build it.
-    """
-    return rebuilding.valueless_model(model, _CHANGES[change], safe=safe)
+def askable(model: Any) -> Iterator[Any]:
+    """A model that is compiled: this one, or a copy of it without memory."""
+    if getattr(model, "optimizer", None) is not None:
+        yield model
+        return
+    with untouched(model):
+        with without_memory():
+            copy = rebuilding.rebuilt_model(model, lambda config, layers: config)
+        if copy is None:
+            raise UnsupportedModelError(
+                f"{model.name!r} is not compiled, and what it is made of is known to its own code "
+                "only. Compile it first."
+            )
+        rebuilding.compile_by_default(copy)
+        yield copy
 
 
 def halved_input(model: Any) -> str:

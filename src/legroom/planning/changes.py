@@ -16,16 +16,19 @@ class SlimChange:
     Attributes:
         id: The finding that proposes it.
         text: What it does, in a sentence.
+        code: How it is written by hand; empty where `legroom.slim` is the short way.
     """
 
     id: str
     text: str
+    code: str = ""
 
 
 CHANGES = {
     "average_pooling": SlimChange(
         "LR301", "An average over all places instead of Flatten, so that the dense layer behind it "
         "needs one weight for each channel, and not for each pixel of it.",
+        "keras.layers.GlobalAveragePooling2D()  # instead of Flatten()",
     ),
     "separable": SlimChange(
         "LR302", "Separable convolutions instead of full ones: each channel on its own, then a "
@@ -45,13 +48,20 @@ CHANGES = {
     ),
     "fewer_units": SlimChange("LR305", "Half the units in the heaviest dense layer."),
     "smaller_input": SlimChange(
-        "LR306", "Inputs of half the height and width, or of half the length.",
+        "LR306", "A smaller input: half the height and width, or half the length.",
     ),
-    "bfloat16": SlimChange("LR307", "Computing in bfloat16; weights stay float32."),
+    "bfloat16": SlimChange(
+        "LR307", "Half precision: computing in bfloat16; weights stay float32.",
+        'keras.config.set_dtype_policy("mixed_bfloat16")  # before the model is made',
+    ),
     "float16": SlimChange(
-        "LR307", "Computing in float16, with a scaled loss; weights stay float32.",
+        "LR307", "Half precision: computing in float16, with a scaled loss; weights stay float32.",
+        'keras.config.set_dtype_policy("mixed_float16")  # before the model is made',
     ),
-    "sgd": SlimChange("LR308", "SGD, which keeps nothing beside the weights."),
+    "sgd": SlimChange(
+        "LR308", "SGD, which keeps nothing beside the weights.",
+        'model.compile(optimizer="sgd", …)',
+    ),
     "eight_bits": SlimChange(
         "LR310", "What layers keep for their gradients in eight bits, and each of them run once "
         "more in the backward pass.",

@@ -1,0 +1,195 @@
+"""What a training step needs, and what would make it need less: one list, whoever asks.
+
+`legroom.explain` and `CannotFitError` show it as remedies, `legroom.check(model)` as findings. The
+step as it is comes from the same estimate as a plan's. Each change is tried on the model's
+architecture: its step is traced as the model's own is, and the difference of the two is what it
+saves. Nothing is trained, and no weight is allocated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from legroom.backends.base import current
+from legroom.core.errors import LegroomError
+from legroom.core.units import format_bytes
+from legroom.machine.gpu import list_gpus
+from legroom.messages.diagnosis import Remedy
+from legroom.messages.remedies import by_guarding
+from legroom.planning.changes import CHANGES
+from legroom.planning.make import as_built
+from legroom.planning.slices import Slices
+from legroom.prediction.estimate import Estimate
+from legroom.prediction.sources import Prediction
+
+__all__ = ["Change", "ModelAdvice", "advise"]
+
+_WORTH = 0.01  # of the peak: less than this is no advice
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One thing that makes a training need less.
+
+    Attributes:
+        name: As `legroom.slim` calls it; "slices" and "smaller_batch" change no model.
+        remedy: What it does, how, and what it saves.
+        peak_bytes: The predicted peak with it.
+        layer: The layer that it is about; empty where it is about the whole model.
+        parameters: How many numbers the model's weights are after it.
+    """
+
+    name: str
+    remedy: Remedy
+    peak_bytes: int
+    layer: str = ""
+    parameters: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelAdvice:
+    """What was found for a model, a batch and a budget.
+
+    Attributes:
+        estimate: What the step needs as it is.
+        changes: What would make it less: first what keeps the training as it is, then by what it
+            saves.
+    """
+
+    estimate: Estimate
+    changes: tuple[Change, ...]
+
+
+def advise(
+    model: Any,
+    samples: int,
+    budget: int | None = None,
+    *,
+    data: Any = None,
+    on_gpu: bool | None = None,
+    guarded: bool = False,
+    seconds: float = float("inf"),
+) -> ModelAdvice:
+    """Say what a model's step needs, and what would make it need less.
+
+    Args:
+        model: A Keras model. One that is not compiled is asked about as if it were, with Adam.
+        samples: The batch size.
+        budget: What there is. Slices and smaller batches are advised where the step does not fit,
+            and where no budget is known.
+        data: As for `legroom.estimate`.
+        on_gpu: Whether it trains on a GPU, which decides between the two half precisions; None for
+            the machine's own.
+        guarded: Whether legroom runs the training already: slices are no advice then.
+        seconds: After this time no further change is tried.
+
+    Raises:
+        UnsupportedModelError: If the model can't be asked about.
+    """
+    ends = time.monotonic() + seconds
+    with current().leaner_models.askable(model) as asked, as_built(asked):
+        adviser = _Adviser(Prediction(asked, data=data), samples, budget)
+        found: list[Change] = []
+        for change in adviser.changes(on_gpu=on_gpu, guarded=guarded):
+            if change is not None:
+                found.append(change)
+            if time.monotonic() > ends:
+                break
+    # Where two save about the same, the one that keeps the training as it is comes first.
+    found.sort(key=lambda one: (not one.remedy.exact, -(one.remedy.bytes_saved or 0)))
+    return ModelAdvice(adviser.whole, tuple(found))
+
+
+class _Adviser:
+    def __init__(self, prediction: Prediction, samples: int, budget: int | None) -> None:
+        self._prediction = prediction
+        self._model = prediction.model
+        self._samples = samples
+        self._budget = budget
+        self.whole = prediction.estimate(samples, budget)
+
+    def changes(self, *, on_gpu: bool | None, guarded: bool) -> Iterator[Change | None]:
+        """What saves something; None for what does not."""
+        if self._samples > 1 and (self._budget is None or not self.whole.fits(self._budget)):
+            yield from self._fewer_samples(guarded)
+        if on_gpu is None:
+            on_gpu = bool(list_gpus())
+        for name in CHANGES:
+            if name != ("bfloat16" if on_gpu else "float16"):
+                yield self._leaner(name)
+
+    def _fewer_samples(self, guarded: bool) -> Iterator[Change | None]:
+        exact = not current().models.coupling_layers(self._model)
+        slices = Slices(self._prediction, self.whole, self._samples, exact=exact)
+        size = self._samples // 2
+        if self._budget is not None:
+            size = slices.strategy(self._budget).slice_size or size
+        # With their error bars, as what has to fit is counted.
+        before, peak = max(self.whole.high_bytes, self.whole.first_step_bytes), slices.peak(size)
+        fits = self._fits(peak)
+        if not guarded:
+            words = (
+                f"Run it in slices of {size} instead of {self._samples}{fits}: the same training, "
+                "less at a time."
+            )
+            remedy = by_guarding(Remedy(words, exact=exact))
+            yield self._saving("slices", remedy, peak, before)
+        peak = self._prediction.peak(size)
+        words = f"A batch of {size} instead of {self._samples}{self._fits(peak)}: more steps, "
+        code = f"model.fit(x, y, batch_size={size})"
+        remedy = Remedy(f"{words}noisier gradients.", code=code, exact=False)
+        yield self._saving("smaller_batch", remedy, peak, before)
+
+    def _fits(self, peak: int) -> str:
+        fits = self._budget is not None and peak <= self._budget
+        return f", which fits in {format_bytes(self._budget or 0)}" if fits else ""
+
+    def _leaner(self, name: str) -> Change | None:
+        models, leaner = current().models, current().leaner_models
+        # A model that can't be built after the change, or predicted, is no advice.
+        with (
+            contextlib.suppress(LegroomError, ValueError, TypeError),
+            leaner.imagined(self._model, name) as changed,
+        ):
+            if changed is not None:
+                after = self._peak_of(changed, name)
+                code = CHANGES[name].code or f'model = legroom.slim(model, change="{name}")'
+                remedy = Remedy(self._words(name), code=code, exact=False)
+                made = self._saving(name, remedy, after, self.whole.peak_bytes)
+                layer = leaner.layer_of_change(name, models.layer_facts(self._model))
+                count = models.parameters(changed)
+                return made and dataclasses.replace(made, layer=layer, parameters=count)
+        return None
+
+    def _peak_of(self, changed: Any, name: str) -> int:
+        """The peak with a change: the estimate, less the difference of the two graphs."""
+        asked = dict(self._prediction.asked)
+        if name == "smaller_input":
+            asked["data"] = None
+        if self.whole.source == "compiled":
+            return (
+                Prediction(changed, source="compiled", **asked).estimate(self._samples).peak_bytes
+            )
+        after = Prediction(changed, source="traced", **asked).traced_peak(self._samples)
+        return self.whole.peak_bytes - (self._prediction.traced_peak(self._samples) - after)
+
+    def _words(self, name: str) -> str:
+        text = CHANGES[name].text
+        if name == "smaller_input":
+            return f"A smaller input: {current().leaner_models.halved_input(self._model)}."
+        if name == "sgd":
+            kind = type(self._model.optimizer).__name__
+            kept = current().models.slot_bytes(self._model.optimizer, self._model)
+            return f"{text} {kind} keeps {format_bytes(kept)}."
+        return text
+
+    @staticmethod
+    def _saving(name: str, remedy: Remedy, peak: int, before: int) -> Change | None:
+        if before - peak <= _WORTH * before:
+            return None
+        remedy = dataclasses.replace(remedy, bytes_saved=before - peak, predicted=True)
+        return Change(name, remedy, peak)
