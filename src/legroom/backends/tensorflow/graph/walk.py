@@ -58,14 +58,15 @@ def walk_slices(step: StepGraph) -> StepWalk:
 def walk_step(step: StepGraph) -> Graph:
     """The graph of a step, as TensorFlow's optimizer leaves it; as it was traced if it has loops.
 
-    The optimizer takes loops apart, and what is in their lists is not known any more.
+    The optimizer takes loops apart, and what is in their lists is not known any more. Where it
+    fails, TensorFlow runs the graph as it is, too.
     """
     if has_loops(step.graph):
-        graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
-        batch = {name for name, _, _ in step.inputs}
-        graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in batch)
-        return graph
-    made = optimized_step(step)
+        return _as_traced(step)
+    try:
+        made = optimized_step(step)
+    except (tf.errors.OpError, ValueError):
+        return _as_traced(step)
     ops = made.graph.get_operations()
     given = [op.outputs[0] for op in ops if op.name in made.held]
     results = [tensor for name in made.results for tensor in _outputs(made.graph, name)]
@@ -74,6 +75,13 @@ def walk_step(step: StepGraph) -> Graph:
         graph.nodes[number].name = made.held[graph.nodes[number].name].name
     graph.late = frozenset(n for n, node in enumerate(graph.nodes) if node.name in made.batch)
     graph.in_order = True
+    return graph
+
+
+def _as_traced(step: StepGraph) -> Graph:
+    graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
+    batch = {name for name, _, _ in step.inputs}
+    graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in batch)
     return graph
 
 
