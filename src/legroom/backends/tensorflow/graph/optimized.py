@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
-from tensorflow.python.grappler import tf_optimizer
+from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
+from tensorflow.python.grappler import cluster, tf_optimizer
 
 from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
 from legroom.backends.tensorflow.graph.stepgraph import Held, StepGraph
@@ -113,7 +114,16 @@ def _optimized(graph: Any) -> Any:
     meta.collection_def["train_op"].node_list.value.extend(dict.fromkeys(ends))
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1  # also where there are few
-    return tf_optimizer.OptimizeGraph(config, meta, verbose=False, strip_default_attributes=False)
+    return tf_optimizer.OptimizeGraph(config, meta, verbose=False, cluster=_machine())
+
+
+def _machine() -> Any:
+    """A machine with a CPU, as the optimizer knows it: none that a session is begun on."""
+    cpu = device_properties_pb2.NamedDevice(name=_DEVICE)
+    cpu.properties.type = "CPU"
+    cpu.properties.num_cores = os.cpu_count() or 1
+    cpu.properties.frequency = 2000  # MHz; costs are compared, not added up
+    return cluster.Cluster(devices=[cpu])
 
 
 def _opened(shape: Sequence[int | None]) -> tf.TensorShape:
