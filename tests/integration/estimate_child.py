@@ -222,7 +222,7 @@ class AllWithAll(keras.layers.Layer):
 
 def twins():
     """How many ops are left of a loss that cuts the same part out of the outputs three times."""
-    from legroom.backends.tensorflow.forecast.breakdown import plain_name
+    from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
     from legroom.backends.tensorflow.graph.stepgraph import trace_step
     from legroom.backends.tensorflow.graph.walk import walk_step
 
@@ -232,10 +232,10 @@ def twins():
 
     model = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
     model.compile("sgd", loss)
-    step = trace_step(model)
+    step = trace_step(model, samples=TRACED_SIZE)
     cuts = [op for op in step.graph.get_operations() if op.type == "StridedSlice"]
     cut = {op.name for op in cuts if op.inputs[0].shape.rank == 2}
-    left = [node.name for node in walk_step(step).nodes if plain_name(node.name) in cut]
+    left = [node.name for node in walk_step(step).nodes if node.name in cut]
     return {"cut": len(cut), "left": len(left)}
 
 
@@ -262,6 +262,35 @@ def walked():
         y = tf.zeros(labels, tf.int32 if name == "logits" else tf.float32)
         found[name] = said / steady_peak(model, x, y, steps=4)
     return {"ratios": found}
+
+
+def repeats():
+    """Of updates that are alike one is traced; what comes of it is what comes of all of them."""
+    from legroom.backends.tensorflow.forecast.graph_script import write_script
+    from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
+    from legroom.backends.tensorflow.graph.stepgraph import trace_step
+    from legroom.backends.tensorflow.graph.walk import input_sizes, walk_step
+
+    duel = Duel()
+    duel(tf.zeros((2, 8)))
+    duel.compile(keras.optimizers.AdamW(clipnorm=1.0))
+    models = {"normed": (normed(), None), "duel": (duel, (np.zeros((2, 8)), np.zeros((2, 64))))}
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        dense = [layers.Dense(32) for _ in range(4)]
+        model = keras.Sequential([keras.Input((32,)), *dense])
+        model.compile(keras.optimizers.Adam(use_ema=True), "mse")
+        models[policy] = (model, None)
+    keras.config.set_dtype_policy("float32")
+    found = {}
+    for name, (model, data) in models.items():
+        moves = []
+        for short in (False, True):
+            step = trace_step(model, data=data, samples=TRACED_SIZE, repeats=short)
+            script = write_script(walk_step(step), step.held, input_sizes(step))
+            moves.append([[m for _, m, _ in script.phases(n, 2)] for n in (1, 100)])
+        found[name] = {"same": moves[0] == moves[1], "left_out": len(step.repeats)}
+    return found
 
 
 def for_xla():

@@ -17,7 +17,7 @@ CHILD = Path(__file__).with_name("estimate_child.py")
 # In children side by side; the first check of each finds memory as the process began.
 CHECKS = (
     "near_the_truth,trains_the_same,many_kinds,plans",
-    "compiled,nothing_changes,errors,recompute,largest",
+    "compiled,nothing_changes,errors,repeats,recompute,largest",
 )
 # Of figures in corners that only the rules of the walk reach.
 LONG_CHECKS = ("volumes", "half_precision", "walked,twins")
@@ -116,6 +116,12 @@ def test_the_parts_add_up_to_the_peak(seen):
     assert any(name.startswith(("conv2d", "batch_normal")) for name in result["layers"])
     assert result["timeline"] <= result["peak"]
     assert result["json"] == "Estimate"
+
+
+@pytest.mark.parametrize("model", ["normed", "duel", "float32", "mixed_float16"])
+def test_an_update_that_is_traced_once_counts_as_often_as_it_runs(seen, model):
+    assert seen["repeats"][model]["left_out"] > 5
+    assert seen["repeats"][model]["same"]
 
 
 def test_a_compiled_step_has_the_compilers_figures(seen):

@@ -98,15 +98,13 @@ class Graph:
         nodes: The nodes.
         arguments: Those that are given.
         results: The outputs that are returned.
-        late: What comes when all else that can run has run: a batch, which is fetched.
-        in_order: Whether the nodes are in the order that TensorFlow's optimizer gave them.
+        late: Arguments that come when all else that can run has run: a batch, which is fetched.
     """
 
     nodes: list[Node]
     arguments: list[int]
     results: list[tuple[int, int]]
     late: frozenset[int] = frozenset()
-    in_order: bool = False
 
 
 # Says who is to wait for whom in a graph, as pairs of a node and one that comes after it.

@@ -34,7 +34,7 @@ from legroom.backends.tensorflow.graph.axes import TRACED_SIZE
 from legroom.backends.tensorflow.graph.op_order import impose_order
 from legroom.backends.tensorflow.graph.scratch import later_scratch
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph, trace_step
-from legroom.backends.tensorflow.graph.walk import has_loops, input_sizes, walk_step
+from legroom.backends.tensorflow.graph.walk import input_sizes, walk_step
 from legroom.backends.tensorflow.probe.compiled import compile_step, compiles
 from legroom.backends.tensorflow.probe.parent import SIZES, ProbeChild
 from legroom.core.figures import BREAKDOWN, StepFigures
@@ -277,12 +277,7 @@ def _probe(model: Any, asked: dict[str, Any]) -> tuple[Script, StepGraph]:
 
 
 def _trace(model: Any, asked: dict[str, Any]) -> tuple[Script, StepGraph]:
-    # Slices are of a known size, and an order is found for one.
-    sized = not {"slice_of", "finish"}.isdisjoint(asked)
-    step = trace_step(model, **asked, samples=TRACED_SIZE if sized else None)
-    if step.samples is None and has_loops(step.graph):
-        # What is in a list is known to a loop's body only where the batch's size is.
-        step = trace_step(model, **asked, samples=TRACED_SIZE)
+    step = trace_step(model, **asked, samples=TRACED_SIZE, repeats=True)
     return _walk(step, executor_threads()), step
 
 

@@ -54,9 +54,7 @@ class Wiring:
         roots = [number for number, count in enumerate(self.pending) if count == 0]
         self.early = [number for number in roots if number not in graph.late]
         self.late = [number for number in roots if number in graph.late]
-        self.places = places = (
-            list(range(len(nodes))) if graph.in_order else self._find_places(readers, after)
-        )
+        self.places = places = self._find_places(readers, after)
         self.targets: list[list[int]] = []
         for number, node in enumerate(nodes):
             first = self.firsts[number]

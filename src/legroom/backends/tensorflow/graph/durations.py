@@ -14,7 +14,7 @@ __all__ = ["work_of"]
 
 def work_of(op: Any) -> float:
     """How long an op takes beside reading and writing, in the time of a byte."""
-    known = _KINDS.get(op.type.removeprefix("_Fused"))
+    known = _KINDS.get(op.type)
     if known is None or any(tensor.shape.rank is None for tensor in (*op.inputs, *op.outputs)):
         return 0.0
     count, each = known
@@ -30,7 +30,7 @@ def _entries(tensor: Any) -> float:
 
 
 def _product(op: Any) -> float:
-    turned = op.get_attr("adj_x" if "Batch" in op.type else "transpose_a")
+    turned = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
     return _entries(op.outputs[0]) * _lengths(op.inputs[0])[-2 if turned else -1]
 
 

@@ -21,6 +21,7 @@ from keras import tree
 
 from legroom.backends import patches
 from legroom.backends.parts import LOSS_SCALE_OPTIMIZER
+from legroom.backends.tensorflow.graph.repeats import Repeat, repeating_updates
 from legroom.backends.tensorflow.graph.specs import batch_specs, check_model
 from legroom.backends.tensorflow.graph.summed_slice import add_up
 from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
@@ -81,6 +82,7 @@ class StepGraph:
             looked up.
         jit_compile: Whether the step is compiled with XLA.
         method: "fit", "evaluate" or "predict".
+        repeats: Updates of weights that were left out, because one just like each was traced.
     """
 
     graph: Any
@@ -92,6 +94,7 @@ class StepGraph:
     classes: tuple[int, ...]
     jit_compile: bool
     method: str
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def input_bytes_per_sample(self) -> int:
@@ -130,6 +133,7 @@ def trace_step(
     length: int | None = None,
     samples: int | None = None,
     slice_of: int | None = None,
+    repeats: bool = False,
     finish: Callable[[Any, Any], object] | None = None,
     compiled: bool = False,
 ) -> StepGraph:
@@ -143,6 +147,8 @@ def trace_step(
         samples: A batch size to trace for; None leaves it open, as Keras does.
         slice_of: The size of a batch of which this is a slice: as the guard runs it, gradients are
             added up and not applied. None for a step as Keras runs it.
+        repeats: Whether of updates that are alike only one is traced: quicker, but no graph that
+            could be run.
         finish: Called with the graph and what the step returns, before the trace ends.
         compiled: Whether it is traced for XLA, which wants loops of a known length.
 
@@ -167,7 +173,7 @@ def trace_step(
                     specs,
                 )
             try:
-                return _trace(model, method, specs, samples, slice_of, finish, compiled)
+                return _trace(model, method, specs, samples, slice_of, repeats, finish, compiled)
             except LegroomError:
                 raise
             except Exception as error:
@@ -182,7 +188,7 @@ def trace_step(
 
 def _trace(
     model: Any, method: str, specs: Any, samples: int | None, slice_of: int | None,
-    finish: Callable[[Any, Any], object] | None, compiled: bool,
+    repeats: bool, finish: Callable[[Any, Any], object] | None, compiled: bool,
 ) -> StepGraph:  # fmt: skip
     call = getattr(model, _STEPS[method])
     sums: list[Any] = []
@@ -206,9 +212,12 @@ def _trace(
                 # gradients overflow no update is made.
                 owner = LOSS_SCALE_OPTIMIZER
                 stack.enter_context(patches.shadowed(optimizer, owner, "initial_scale", 1.0))
-        stack.enter_context(
-            patches.replaced("tensorflow.python.util.tf_stack", "extract_stack", _one_line)
-        )
+        repeated: list[Repeat] = []
+        if repeats:
+            repeated = stack.enter_context(repeating_updates())
+            stack.enter_context(
+                patches.replaced("tensorflow.python.util.tf_stack", "extract_stack", _one_line)
+            )
         traced = own_function(step, compiled or None, specs).get_concrete_function()
         held = _held(model, traced, born, sums)
         if slice_of is not None:  # of steps that go on for long: none of them is the first
@@ -229,6 +238,7 @@ def _trace(
         classes=tuple(_bounds(model, specs)),
         jit_compile=bool(model.jit_compile) and model.jit_compile != "auto",
         method=method,
+        repeats=tuple(repeated),
     )
 
 

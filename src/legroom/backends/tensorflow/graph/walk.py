@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,13 +13,13 @@ from tensorflow.python.framework import function_def_to_graph
 from legroom.backends.tensorflow.device.threads import executor_threads
 from legroom.backends.tensorflow.graph.axes import axes_of
 from legroom.backends.tensorflow.graph.durations import work_of
-from legroom.backends.tensorflow.graph.optimized import optimized_step
+from legroom.backends.tensorflow.graph.repeats import Repeat, SpelledOut, spell_out
 from legroom.backends.tensorflow.graph.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph
 from legroom.backends.tensorflow.graph.trace import FREE, PASS_ON, REUSE
 from legroom.core.graphs import Graph, Node, Size, StepWalk
 
-__all__ = ["has_loops", "input_sizes", "walk_open_graph", "walk_slices", "walk_step"]
+__all__ = ["input_sizes", "walk_open_graph", "walk_slices", "walk_step"]
 
 _NOTHING = FREE | {"ShapeN", "Assert", "ResourceApplyAdam", "ResourceApplyGradientDescent"}
 # What TensorFlow's executor runs at once.
@@ -39,8 +40,10 @@ _LISTS = {"TensorListPushBack": "push", "TensorListSetItem": "set", "TensorListP
 # gradient that they make on the way.
 _OVER_FIRST = {"MaxPoolGrad", "SoftmaxCrossEntropyWithLogits",
                "SparseSoftmaxCrossEntropyWithLogits"}  # fmt: skip
-# Over no axes, as the gradients of what may have been broadcast, they hand on what they are given.
-_REDUCTIONS = {"Sum", "Mean", "Prod", "Max", "Min", "Any", "All"}
+# Constants of more entries than this are data: they are not compared.
+_FEW = 1000
+# The gradients of transposed convolutions, as they are made: of the kernel, of the inputs.
+_TRANSPOSED = {("Conv2DBackpropFilter", "Conv2D"), ("Conv3DBackpropFilterV2", "Conv3D")}
 _CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch",
           "StatelessIf": "then_branch"}  # fmt: skip
 # What TensorFlow's optimizers make one op of, in the forward pass: a convolution or product, its
@@ -56,38 +59,11 @@ def walk_slices(step: StepGraph) -> StepWalk:
 
 
 def walk_step(step: StepGraph) -> Graph:
-    """The graph of a step, as TensorFlow's optimizer leaves it; as it was traced if it has loops.
-
-    The optimizer takes loops apart, and what is in their lists is not known any more. Where it
-    fails, TensorFlow runs the graph as it is, too.
-    """
-    if has_loops(step.graph):
-        return _as_traced(step)
-    try:
-        made = optimized_step(step)
-    except (tf.errors.OpError, ValueError):
-        return _as_traced(step)
-    ops = made.graph.get_operations()
-    given = [op.outputs[0] for op in ops if op.name in made.held]
-    results = [tensor for name in made.results for tensor in _outputs(made.graph, name)]
-    graph = _Walker(made.graph, made.batch, made.functions).graph(made.graph, given, results, ops)
-    for number in graph.arguments:
-        graph.nodes[number].name = made.held[graph.nodes[number].name].name
-    graph.late = frozenset(n for n, node in enumerate(graph.nodes) if node.name in made.batch)
-    graph.in_order = True
+    """The graph of a step that was traced for `TRACED_SIZE` samples."""
+    graph = _Walker(step.graph, step.repeats).graph(step.graph, list(step.graph.inputs))
+    data = {name for name, _, _ in step.inputs}
+    graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in data)
     return graph
-
-
-def _as_traced(step: StepGraph) -> Graph:
-    graph = _Walker(step.graph).graph(step.graph, list(step.graph.inputs))
-    batch = {name for name, _, _ in step.inputs}
-    graph.late = frozenset(n for n in graph.arguments if graph.nodes[n].name in batch)
-    return graph
-
-
-def _outputs(graph: Any, name: str) -> Sequence[Any]:
-    outputs: Sequence[Any] = graph.get_operation_by_name(name).outputs
-    return outputs
 
 
 def walk_open_graph(graph: Any, results: Sequence[Any], effects: Sequence[Any]) -> Graph:
@@ -98,14 +74,9 @@ def walk_open_graph(graph: Any, results: Sequence[Any], effects: Sequence[Any]) 
         results: The tensors that it is going to return.
         effects: The ops that have to run whether or not the results depend on them.
     """
-    return _Walker(graph).graph(
-        graph, [], results, _needed(graph, [*(x.op for x in results), *effects])
-    )
-
-
-def has_loops(graph: Any) -> bool:
-    """Whether a graph has loops of its own."""
-    return any(op.type in ("While", "StatelessWhile") for op in graph.get_operations())
+    # Each op is there by itself: they are given others to wait for, which keeps twins apart.
+    walker = _Walker(graph, (), optimized=False)
+    return walker.graph(graph, [], results, _needed(graph, [*(x.op for x in results), *effects]))
 
 
 def input_sizes(step: StepGraph) -> list[Size]:
@@ -116,12 +87,10 @@ def input_sizes(step: StepGraph) -> list[Size]:
 
 
 class _Walker:
-    def __init__(
-        self, root: Any, batch: frozenset[str] = frozenset(), functions: Any = None
-    ) -> None:
+    def __init__(self, root: Any, repeats: Sequence[Repeat], optimized: bool = True) -> None:
         self._root = root
-        self._batch = batch  # ops that come from outside, with what they wait for
-        self._functions = functions or {}  # definitions, where they are not the graph's own
+        self._repeats = repeats
+        self._optimized = optimized  # whether of twins one is left
         self._bodies: dict[tuple[str, str], Graph] = {}
         self._turns: dict[str, int] = {}
 
@@ -131,11 +100,22 @@ class _Walker:
         """A graph's nodes, without those that nothing depends on."""
         results = graph.outputs if results is None else results
         ops = _needed(graph, _ends(graph)) if ops is None else ops
+        if not any(op.type in ("While", "StatelessWhile") for op in ops):
+            ops.sort(key=_is_moved_back)
+        _put_kernels_last(ops)
+        updates = {op.name: id(each.ops) for each in self._repeats for op in each.ops}
+        twins = _twins(ops, updates) if self._optimized else {}
         # Places first: a loop's accumulators are made after the loop that reads them.
         place: dict[str, int] = {}
         ports: dict[Any, tuple[int, int]] = {}  # by tensor
         count = 0
         for op in ops:
+            if op.name in twins:
+                first = twins[op.name]
+                place[op.name] = place[first.name]
+                for tensor, other in zip(op.outputs, first.outputs, strict=True):
+                    ports[tensor.ref()] = ports[other.ref()]
+                continue
             place[op.name] = count
             for port, tensor in enumerate(op.outputs):
                 split = op.type == "IdentityN"
@@ -144,7 +124,9 @@ class _Walker:
         nodes: list[Node] = []
         known = _known(ops)
         for op in ops:
-            if op.name in known or op.name in self._batch:
+            if op.name in twins:
+                continue
+            if op.name in known:
                 nodes.append(Node(op.name, "none", [], [], [None] * len(op.outputs), cheap=True))
                 continue
             inputs = [ports[tensor.ref()] for tensor in op.inputs]
@@ -155,10 +137,23 @@ class _Walker:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
                 nodes.append(self._node(op, inputs, controls))
         _run_ahead(nodes)
-        return Graph(
+        made = Graph(
             nodes,
             [place[tensor.op.name] for tensor in arguments],
             [ports[tensor.ref()] for tensor in results if tensor.ref() in ports],
+        )
+        return spell_out(
+            made,
+            [
+                SpelledOut(
+                    place[each.stand_in.name],
+                    [place[op.name] for op in each.ops if _is_part(op, place, twins)],
+                    {ports[one.ref()]: ports[other.ref()] for one, other in each.reads},
+                    (axes_of(each.shapes[0]), axes_of(each.shapes[1])),
+                )
+                for each in self._repeats
+                if each.stand_in.graph is graph
+            ],
         )
 
     def _node(self, op: Any, inputs: list[tuple[int, int]], controls: list[int]) -> Node:
@@ -183,7 +178,7 @@ class _Walker:
                 node.effect = "replace"
         elif kind in ("AddN", "AddV2") and op.outputs[0].dtype == tf.variant:
             node.effect = "merge"
-        elif kind in PASS_ON or (self._batch and kind in _REDUCTIONS and _keeps_all(op)):
+        elif kind in PASS_ON:
             node.effect = "alias"
         elif kind == "Mul" and any(map(_is_one, op.inputs)):
             # TensorFlow's optimizer leaves it out, as in the swish of activations.
@@ -191,7 +186,7 @@ class _Walker:
             node.inputs = [e for e, t in zip(inputs, op.inputs, strict=True) if not _is_one(t)]
         elif kind == "Pow" and _is_one(op.inputs[1]):
             node.effect, node.cheap, node.inputs = "alias", True, inputs[:1]  # a square's gradient
-        elif kind in REUSE or kind == "_UnaryOpsComposition":
+        elif kind in REUSE:
             node.effect = "reuse"
         elif kind in _CALLS:
             node.effect, node.body = "call", self._body(op, _CALLS[kind])
@@ -224,10 +219,7 @@ class _Walker:
         shapes = [tensor.shape for tensor in inputs]
         key = (name, str(shapes))
         if key not in self._bodies:
-            definition = self._functions.get(name)
-            definition = (
-                definition or op.graph._get_function(name) or self._root._get_function(name)
-            )
+            definition = op.graph._get_function(name) or self._root._get_function(name)
             inner = getattr(definition, "graph", None)
             if inner is None:
                 with op.graph.as_default():  # which knows the functions that it calls
@@ -259,6 +251,18 @@ class _Walker:
         return turns
 
 
+def _is_moved_back(op: Any) -> bool:
+    """Whether an op is found behind others in what TensorFlow's optimizer makes of a graph.
+
+    The comparison in the look-up of an embedding is, in all graphs without loops that were looked
+    at; why is not known. It decides whether the targets are there when the outputs are.
+    """
+    return op.type == "Less" and {tensor.op.type for tensor in op.inputs} == {
+        "Placeholder",
+        "Const",
+    }
+
+
 def _imported(definition: Any, shapes: Sequence[Any]) -> Any:
     """A function as a graph, with its functions; of open shapes where those given do not go."""
     make = functools.partial(
@@ -268,6 +272,48 @@ def _imported(definition: Any, shapes: Sequence[Any]) -> Any:
         return make(input_shapes=shapes)
     except ValueError:  # what grows from turn to turn, as of a list that begins with nothing
         return make()
+
+
+def _twins(ops: Sequence[Any], updates: Mapping[str, int]) -> dict[str, Any]:
+    """The ops that do what another has done already, each with that one.
+
+    TensorFlow's optimizer leaves one of them. Constants, single numbers and lists are left as they
+    are.
+
+    Args:
+        ops: The ops of a graph.
+        updates: Of ops that are part of an update that stands for others, which one: the others
+            have ops of their own, so nothing outside is a twin of its.
+    """
+    found: dict[str, Any] = {}
+    first: dict[tuple[Any, ...], Any] = {}
+    same: dict[str, str] = {}  # the names of ops that do the same, constants included
+    for op in ops:
+        number = op.type == "Const" and (op.outputs[0].shape.num_elements() or 0) <= _FEW
+        if not (op.inputs or number) or op.control_inputs or op.op_def.is_stateful:
+            continue
+        inputs = [(same.get(x.op.name, x.op.name), x.value_index) for x in op.inputs]
+        attributes = op.node_def.attr
+        what = [(k, attributes[k].SerializeToString()) for k in sorted(attributes)]
+        key = (updates.get(op.name) if op.inputs else None, op.type, *inputs, *what)
+        twin = first.setdefault(key, op)
+        if twin is op:
+            continue
+        same[op.name] = twin.name
+        if op.type != "Const" and any(x.shape.rank != 0 for x in op.outputs):
+            found[op.name] = twin
+    return found
+
+
+def _put_kernels_last(ops: list[Any]) -> None:
+    """Put the gradients of a transposed convolution into the order of all others.
+
+    TensorFlow makes that of the kernel first, here alone; its optimizer leaves it behind that of
+    the inputs, as everywhere.
+    """
+    for at, (op, after) in enumerate(itertools.pairwise(ops)):
+        if (op.type, after.type) in _TRANSPOSED and op.inputs[0] is after.inputs[0]:
+            ops[at : at + 2] = [after, op]
 
 
 def _run_ahead(nodes: list[Node]) -> None:
@@ -322,10 +368,9 @@ def _known(ops: Sequence[Any]) -> set[str]:
     return known
 
 
-def _keeps_all(op: Any) -> bool:
-    """Whether there is as much in an op's output as in its input."""
-    given, made = op.inputs[0].shape, op.outputs[0].shape
-    return given.rank is not None and given.num_elements() == made.num_elements()
+def _is_part(op: Any, place: Mapping[str, int], twins: Mapping[str, Any]) -> bool:
+    """Whether an op of an update is repeated with it: all but what it is given, and twins."""
+    return op.name in place and op.type != "Placeholder" and op.name not in twins
 
 
 def _is_one(tensor: Any) -> bool:
