@@ -26,8 +26,8 @@ def check(
     Args:
         subject: A `tf.data` pipeline, arrays in any structure (`(x, y)`), a `PyDataset`: what each
             holds of main memory. A compiled model: which layers hold the memory of a step, and
-            what each change would save (a trace of the step for each, so half a minute for
-            ResNet50). A function is called once, without arguments, and its loops are watched.
+            what each change would save (a minute: each is tried in a process of its own). A
+            function is called once, without arguments, and its loops are watched.
         batch_size: As for `fit`: for arrays, and for a model, where it is 32 without it.
         data: For a model, one batch, where the model alone does not tell what `fit` is given.
         memory: For a model, the memory there is for it, as for `legroom.plan`.

@@ -41,22 +41,23 @@ def check_model(
         model: A compiled Keras model.
         batch_size: The batch it is trained with; 32 without it.
         data: As for `legroom.estimate`.
-        memory: What there is for it; what this machine has without it.
+        memory: What there is for it. With it, slices are proposed where the batch does not fit.
 
     Raises:
         UnsupportedModelError: If the model can't be asked about.
     """
     samples = read_batch_size(batch_size or 32)
-    advice = advise(model, samples, read_budget(memory, model), data=data)
+    budget = None if memory is None else read_budget(memory, model)
+    advice = advise(model, samples, budget, data=data)
     models = current().models
     count, facts = models.parameters(model), models.layer_facts(model)
     flat, before = flattened_weights(facts), advice.estimate
     found = [_largest_layers(model, before, {layer.name for layer in facts})]
     for change in advice.changes:
         saved = change.remedy.bytes_saved or 0
-        if saved < _WORTH_BYTES:
-            continue
         leaner = change.name in CHANGES
+        if saved < _WORTH_BYTES or (memory is None and not leaner):
+            continue
         heavy = change.name == "average_pooling" and flat > max(_MOSTLY * _weights(before), _LARGE)
         text = (
             f"{change.remedy.text} Predicted peak at a batch of {samples}: "

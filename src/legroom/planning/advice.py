@@ -2,8 +2,9 @@
 
 `legroom.explain` and `CannotFitError` show it as remedies, `legroom.check(model)` as findings. The
 step as it is comes from the same estimate as a plan's. Each change is tried on the model's
-architecture: its step is traced as the model's own is, and the difference of the two is what it
-saves. Nothing is trained, and no weight is allocated.
+architecture, and estimated from the same source; where time is short its step is only traced, and
+the difference to the model's own trace is what it saves. Nothing is trained, and no weight is
+allocated.
 """
 
 from __future__ import annotations
@@ -85,14 +86,16 @@ def advise(
         on_gpu: Whether it trains on a GPU, which decides between the two half precisions; None for
             the machine's own.
         guarded: Whether legroom runs the training already: slices are no advice then.
-        seconds: After this time no further change is tried.
+        seconds: After this time no further change is tried; where there is such a time, changes are
+            not probed.
 
     Raises:
         UnsupportedModelError: If the model can't be asked about.
     """
     ends = time.monotonic() + seconds
     with current().leaner_models.askable(model) as asked, as_built(asked):
-        adviser = _Adviser(Prediction(asked, data=data), samples, budget)
+        quick = seconds < float("inf")
+        adviser = _Adviser(Prediction(asked, data=data), samples, budget, quick=quick)
         found: list[Change] = []
         for change in adviser.changes(on_gpu=on_gpu, guarded=guarded):
             if change is not None:
@@ -105,7 +108,10 @@ def advise(
 
 
 class _Adviser:
-    def __init__(self, prediction: Prediction, samples: int, budget: int | None) -> None:
+    def __init__(
+        self, prediction: Prediction, samples: int, budget: int | None, *, quick: bool
+    ) -> None:
+        self._quick = quick
         self._prediction = prediction
         self._model = prediction.model
         self._samples = samples
@@ -166,14 +172,14 @@ class _Adviser:
         return None
 
     def _peak_of(self, changed: Any, name: str) -> int:
-        """The peak with a change: the estimate, less the difference of the two graphs."""
+        """The peak with a change."""
         asked = dict(self._prediction.asked)
         if name == "smaller_input":
             asked["data"] = None
-        if self.whole.source == "compiled":
-            return (
-                Prediction(changed, source="compiled", **asked).estimate(self._samples).peak_bytes
-            )
+        source = self.whole.source
+        if source == "compiled" or (source == "probed" and not self._quick):
+            made = Prediction(changed, source=source, **asked).estimate(self._samples)
+            return made.peak_bytes
         after = Prediction(changed, source="traced", **asked).traced_peak(self._samples)
         return self.whole.peak_bytes - (self._prediction.traced_peak(self._samples) - after)
 
