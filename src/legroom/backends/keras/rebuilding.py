@@ -16,6 +16,7 @@ from legroom.backends.keras.reading import architecture, custom_classes, layer_f
 __all__ = [
     "changed_model",
     "compile_by_default",
+    "compile_like",
     "compressed_bytes",
     "int8_model",
     "pruned_model",
@@ -37,21 +38,22 @@ def changed_model(
         The copy, and the layers whose weights begin anew; None where nothing was to be changed,
         or only the model's own code knows its architecture.
     """
-    changed = rebuilt_model(model, change, optimizer)
-    return None if changed is None else (changed, _carry_weights(model, changed))
+    changed = rebuilt_model(model, change)
+    if changed is None:
+        return None
+    compile_like(changed, model, optimizer)
+    return changed, _carry_weights(model, changed)
 
 
-def rebuilt_model(model: Any, change: Change, optimizer: Any = None) -> Any:
-    """The same with new weights in all layers; None where nothing was to be changed."""
+def rebuilt_model(model: Any, change: Change) -> Any:
+    """The same with new weights in all layers, not compiled; None without a change."""
     config = _changed_config(model, change)
     if config is None:
         return None
     plain = {key: value for key, value in config.items() if key != "compile_config"}
-    changed = keras.saving.deserialize_keras_object(
+    return keras.saving.deserialize_keras_object(
         plain, custom_objects=custom_classes(model), safe_mode=False
     )
-    _compile_like(changed, model, optimizer)
-    return changed
 
 
 def compile_by_default(model: Any, optimizer: Any = "adam") -> None:
@@ -114,7 +116,8 @@ def _changed_config(model: Any, change: Change) -> dict[str, Any] | None:
     return None if config is None else change(config, layer_facts(model))
 
 
-def _compile_like(changed: Any, model: Any, optimizer: Any) -> None:
+def compile_like(changed: Any, model: Any, optimizer: Any = None) -> None:
+    """Compile a changed model as the model is; with another optimizer where there is one."""
     own = getattr(model, "optimizer", None)
     if own is None:
         return

@@ -34,9 +34,13 @@ def changed_model(model: Any, change: str) -> tuple[Any, list[str]] | None:
 @contextlib.contextmanager
 def imagined(model: Any, change: str) -> Iterator[Any]:
     """The same for being asked about: without memory, and without a trace of it afterwards."""
-    optimizer = _optimizer(change)
-    with untouched(model), without_memory():
-        yield rebuilding.rebuilt_model(model, _CHANGES[change], optimizer)
+    with untouched(model):
+        with without_memory():
+            changed = rebuilding.rebuilt_model(model, _CHANGES[change])
+        if changed is not None:
+            # With values: a probe runs the step with the optimizer's own learning rate.
+            rebuilding.compile_like(changed, model, _optimizer(change))
+        yield changed
 
 
 @contextlib.contextmanager
