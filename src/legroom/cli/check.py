@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from legroom.cli.command import Command, check_script, script_arguments
+from legroom.cli.command import Command, check_script, json_flag, script_arguments
 
 if TYPE_CHECKING:
     from legroom.core.findings import Finding
@@ -32,12 +32,7 @@ _FOUND, _FAILED = 3, 1
     metavar="ID",
     help="Findings to leave out: LR109, or several separated by commas. Can be repeated.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the findings as JSON. The script's output goes to stderr.",
-)
+@json_flag("Print the findings as JSON. The script's output goes to stderr.")
 def check(script: Path, args: tuple[str, ...], ignore: tuple[str, ...], as_json: bool) -> None:
     """Run a script and report what grows and what its input costs.
 

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["PATH", "Command", "check_script", "not_a_script", "script_arguments"]
+__all__ = ["PATH", "Command", "check_script", "json_flag", "not_a_script", "script_arguments"]
 
 PATH = click.Path(path_type=Path)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _GUARD_A_NOTEBOOK = (
-    "Put `%load_ext legroom` in its first cell instead: every model of the notebook is guarded "
-    "from there on."
+    "Put `%load_ext legroom` in its first cell instead: it guards every model in the notebook."
 )
 
 
@@ -58,6 +57,11 @@ def script_arguments(function: _Function) -> _Function:
     """Add a script and the script's own arguments to a command."""
     function = click.argument("args", nargs=-1, type=click.UNPROCESSED)(function)
     return click.argument("script", type=PATH)(function)
+
+
+def json_flag(what: str) -> Callable[[_Function], _Function]:
+    """Add `--json`, which prints something as JSON instead of for people."""
+    return click.option("--json", "as_json", is_flag=True, help=what)
 
 
 def not_a_script(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from legroom.cli.command import Command
+from legroom.cli.command import Command, json_flag
 from legroom.core.records import Record
 
 if TYPE_CHECKING:
@@ -72,12 +72,7 @@ class DemoResult(Record):
     examples=("legroom demo", "legroom demo --json > figures.json"),
     exit_codes="0 if all was as promised, 1 if not.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the figures as one JSON document. Everything else goes to stderr.",
-)
+@json_flag("Print the figures as one JSON document. Everything else goes to stderr.")
 def demo(as_json: bool) -> None:
     """Show what legroom does: one training script, run three times.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from legroom.cli.command import Command
+from legroom.cli.command import Command, json_flag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ _INTERRUPTED = 130
     metavar="N",
     help="The batch size of the training, if the log does not show it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis as one JSON document.")
+@json_flag("Print the diagnosis as one JSON document.")
 def explain(file: str | None, model: str | None, batch_size: int | None, as_json: bool) -> None:
     """Explain an error message: what ran out, why, and what to do.
 

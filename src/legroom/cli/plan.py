@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from legroom.backends.base import current
-from legroom.cli.command import PATH, Command, check_script
+from legroom.cli.command import PATH, Command, check_script, json_flag
 from legroom.core.errors import LegroomError
 
 __all__ = ["plan"]
@@ -55,7 +55,7 @@ __all__ = ["plan"]
 @click.option(
     "--source", default="auto", metavar="SOURCE", help="auto, compiled, probed or traced."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document.")
+@json_flag("Print the plan as one JSON document.")
 def plan(
     script: Path | None,
     args: tuple[str, ...],

@@ -83,8 +83,10 @@ class _Worker:
                 "sgd, adam, adamw, rmsprop, …"
             ) from None
         if question.app is None:
-            files = current().model_files
-            return files.imagined_model(files.read_config(Path(str(question.model))), optimizer)
+            path, files = Path(str(question.model)), current().model_files
+            if path.suffix == ".keras":
+                return files.imagined_model(files.read_config(path), optimizer)
+            return self._load(path, optimizer)
         make = getattr(keras.applications, question.app, None)
         if make is None or not callable(make):
             names = [name for name in dir(keras.applications) if name[0].isupper()]
@@ -93,6 +95,24 @@ class _Worker:
             )
         model = make(weights=None)
         current().models.compile_by_default(model, optimizer)
+        return model
+
+    @staticmethod
+    def _load(path: Path, optimizer: Any) -> Any:
+        """A model in another format than .keras."""
+        import keras
+
+        from legroom.backends.base import current
+        from legroom.core.errors import LegroomError
+
+        try:
+            model = keras.saving.load_model(str(path))
+        except Exception as error:
+            raise LegroomError(
+                f"{path} can't be loaded as a Keras model: {' '.join(str(error).split())[:300]}"
+            ) from error
+        if getattr(model, "optimizer", None) is None:
+            current().models.compile_by_default(model, optimizer)
         return model
 
     def run_script(self, script: str, arguments: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from legroom.cli.command import PATH, Command
+from legroom.cli.command import PATH, Command, json_flag
 
 if TYPE_CHECKING:
     from legroom.report.reading import KeptRun
@@ -45,7 +45,7 @@ _COMPARISON_NAME = "comparison.html"
     metavar="FILE",
     help="Also write a trace for ui.perfetto.dev or chrome://tracing.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the runs' summary as JSON.")
+@json_flag("Print the runs' summary as JSON.")
 def report(
     run: Path, other: Path | None, output: Path | None, trace: Path | None, as_json: bool
 ) -> None:

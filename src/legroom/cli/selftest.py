@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from legroom.cli.command import Command
+from legroom.cli.command import Command, json_flag
 from legroom.core.records import Record
 from legroom.machine.budget import DeviceReading
 
@@ -94,12 +94,7 @@ class SelfTest(Record):
     examples=("legroom selftest", "legroom selftest --json > selftest.json"),
     exit_codes="0 if all checks passed, 1 if not.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the results as one JSON document. Everything else goes to stderr.",
-)
+@json_flag("Print the results as one JSON document. Everything else goes to stderr.")
 def selftest(as_json: bool) -> None:
     """Check on this machine that caps, recovery and sameness hold.
 

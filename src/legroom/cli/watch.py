@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from legroom.cli.command import Command
+from legroom.cli.command import Command, json_flag
 
 if TYPE_CHECKING:
     from legroom.machine.tree import TreeReading
@@ -41,7 +41,7 @@ _COLUMNS = (
     help="Time between two readings.",
 )
 @click.option("--csv", is_flag=True, help="Print the readings as CSV, one line each.")
-@click.option("--json", "as_json", is_flag=True, help="Print the readings as JSON, one line each.")
+@json_flag("Print the readings as JSON, one line each.")
 def watch(target: tuple[str, ...], every: float, csv: bool, as_json: bool) -> None:
     """Show the memory of a process and its children, and their GPUs.
 

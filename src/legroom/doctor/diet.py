@@ -48,16 +48,16 @@ def check_model(
     """
     samples = read_batch_size(batch_size or 32)
     budget = None if memory is None else read_budget(memory, model)
-    advice = advise(model, samples, budget, data=data)
+    advice = advise(model, samples, budget, data=data, fewer_samples=memory is not None)
     models = current().models
     count, facts = models.parameters(model), models.layer_facts(model)
     flat, before = flattened_weights(facts), advice.estimate
     found = [_largest_layers(model, before, {layer.name for layer in facts})]
     for change in advice.changes:
         saved = change.remedy.bytes_saved or 0
-        leaner = change.name in CHANGES
-        if saved < _WORTH_BYTES or (memory is None and not leaner):
+        if saved < _WORTH_BYTES:
             continue
+        leaner = change.name in CHANGES
         heavy = change.name == "average_pooling" and flat > max(_MOSTLY * _weights(before), _LARGE)
         text = (
             f"{change.remedy.text} Predicted peak at a batch of {samples}: "

@@ -73,6 +73,7 @@ def advise(
     data: Any = None,
     on_gpu: bool | None = None,
     guarded: bool = False,
+    fewer_samples: bool = True,
     seconds: float = float("inf"),
 ) -> ModelAdvice:
     """Say what a model's step needs, and what would make it need less.
@@ -80,12 +81,12 @@ def advise(
     Args:
         model: A Keras model. One that is not compiled is asked about as if it were, with Adam.
         samples: The batch size.
-        budget: What there is. Slices and smaller batches are advised where the step does not fit,
-            and where no budget is known.
+        budget: What there is, where it is known.
         data: As for `legroom.estimate`.
         on_gpu: Whether it trains on a GPU, which decides between the two half precisions; None for
             the machine's own.
         guarded: Whether legroom runs the training already: slices are no advice then.
+        fewer_samples: Whether slices and smaller batches are tried, unless the step fits.
         seconds: After this time no further change is tried; where there is such a time, changes are
             not probed.
 
@@ -97,12 +98,13 @@ def advise(
         quick = seconds < float("inf")
         adviser = _Adviser(Prediction(asked, data=data), samples, budget, quick=quick)
         found: list[Change] = []
-        for change in adviser.changes(on_gpu=on_gpu, guarded=guarded):
+        for change in adviser.changes(
+            on_gpu=on_gpu, guarded=guarded, fewer_samples=fewer_samples and samples > 1
+        ):
             if change is not None:
                 found.append(change)
             if time.monotonic() > ends:
                 break
-    # Where two save about the same, the one that keeps the training as it is comes first.
     found.sort(key=lambda one: (not one.remedy.exact, -(one.remedy.bytes_saved or 0)))
     return ModelAdvice(adviser.whole, tuple(found))
 
@@ -118,9 +120,11 @@ class _Adviser:
         self._budget = budget
         self.whole = prediction.estimate(samples, budget)
 
-    def changes(self, *, on_gpu: bool | None, guarded: bool) -> Iterator[Change | None]:
+    def changes(
+        self, *, on_gpu: bool | None, guarded: bool, fewer_samples: bool
+    ) -> Iterator[Change | None]:
         """What saves something; None for what does not."""
-        if self._samples > 1 and (self._budget is None or not self.whole.fits(self._budget)):
+        if fewer_samples and (self._budget is None or not self.whole.fits(self._budget)):
             yield from self._fewer_samples(guarded)
         if on_gpu is None:
             on_gpu = bool(list_gpus())
@@ -163,10 +167,9 @@ class _Adviser:
         ):
             if changed is not None:
                 after = self._peak_of(changed, name)
-                code = CHANGES[name].code or f'model = legroom.slim(model, change="{name}")'
-                remedy = Remedy(self._words(name), code=code, exact=False)
-                made = self._saving(name, remedy, after, self.whole.peak_bytes)
                 layer = leaner.layer_of_change(name, models.layer_facts(self._model))
+                remedy = Remedy(self._words(name), code=_code(name, changed, layer), exact=False)
+                made = self._saving(name, remedy, after, self.whole.peak_bytes)
                 count = models.parameters(changed)
                 return made and dataclasses.replace(made, layer=layer, parameters=count)
         return None
@@ -199,3 +202,13 @@ class _Adviser:
             return None
         remedy = dataclasses.replace(remedy, bytes_saved=before - peak, predicted=True)
         return Change(name, remedy, peak)
+
+
+def _code(name: str, changed: Any, layer: str) -> str:
+    """How a change is written: by hand where that is short, else by `legroom.slim`."""
+    if name == "average_pooling":
+        # For pictures, sequences or volumes, as the changed model has it.
+        facts = current().models.layer_facts(changed)
+        kind = next((one.kind for one in facts if one.name == layer), "GlobalAveragePooling2D")
+        return f"keras.layers.{kind}()  # instead of Flatten()"
+    return CHANGES[name].code or f'model = legroom.slim(model, change="{name}")'

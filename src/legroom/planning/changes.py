@@ -16,7 +16,7 @@ class SlimChange:
     Attributes:
         id: The finding that proposes it.
         text: What it does, in a sentence.
-        code: How it is written by hand; empty where `legroom.slim` is the short way.
+        code: How it is written by hand; empty where `legroom.slim` is shorter.
     """
 
     id: str
@@ -28,7 +28,6 @@ CHANGES = {
     "average_pooling": SlimChange(
         "LR301", "An average over all places instead of Flatten, so that the dense layer behind it "
         "needs one weight for each channel, and not for each pixel of it.",
-        "keras.layers.GlobalAveragePooling2D()  # instead of Flatten()",
     ),
     "separable": SlimChange(
         "LR302", "Separable convolutions instead of full ones: each channel on its own, then a "

@@ -46,7 +46,8 @@ class KnownModel:
         self.title = title or f"the model {model.name}"
         self.batch_size = batch_size
         # Where legroom does not know Keras's backend yet, layers are read all the same.
-        self.layers = (running() or named("tensorflow")).models.layer_facts(model)
+        self._models = (running() or named("tensorflow")).models
+        self.layers = self._models.layer_facts(model)
 
     def advise(self, batch: int | None, limit_bytes: int | None, device: str | None) -> Advice:
         """Predict what a step needs, and what would save how much."""
@@ -59,7 +60,7 @@ class KnownModel:
                 else "How large the batch was is not said; with --batch-size N (batch_size=N in "
                 "Python) legroom predicts what each remedy saves."
             )
-        if current().models.open_axes(self._model):
+        if self._models.open_axes(self._model):
             return Advice(
                 f"{self.title[:1].upper()}{self.title[1:]} leaves the length of its input open, so "
                 "what a step needs can't be predicted."
