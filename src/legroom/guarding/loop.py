@@ -44,6 +44,8 @@ class GuardedStep:
         self._tell = Telling(subject, self._budget)
         self._search = SliceSearch(fixed=options.slice_size)
         self._needs: Needs | None = None
+        # Whether there is room to look at a step before it runs.
+        self._predicts = True
         self._recompute_search = RecomputeSearch(step)
         self._start = options.start
         self._ordered = False
@@ -305,7 +307,7 @@ class GuardedStep:
 
     def _predict(self, data: Any, samples: int, free: int) -> None:
         """Before the first step: what should it need?"""
-        needs = self._step.needs(data, free)
+        needs = self._look(data, free)
         if needs is None:
             return
         self._needs = self._search.predict = needs
@@ -320,6 +322,21 @@ class GuardedStep:
             rules = self._step.rules(data)
             if rules.refusal is not None or not rules.exact or rules.unverified is not None:
                 self._search.doubt = needs.low
+
+    def _look(self, data: Any, free: int | None) -> Needs | None:
+        """What a step should need; None where it does not tell, or there is no room to look at it.
+
+        In a full pool that is met again where the step is run, and answered there.
+        """
+        if not self._predicts:
+            return None
+        try:
+            return self._step.needs(data, free)
+        except Exception as error:
+            if not self._step.is_oom(error):
+                raise
+            self._predicts = False
+            return None
 
     def _recompute(self, data: Any, samples: int, missing: int | None) -> bool:
         """Where slices may not be: keep less for the gradients, and compute it again."""
@@ -453,7 +470,7 @@ class GuardedStep:
         return self._tell.cannot_fit(
             size,
             in_use,
-            self._needs or self._step.needs(data, None),
+            self._needs or self._look(data, None),
             self._step.tensors(size),
             fixed=self._options.slice_size is not None,
         )

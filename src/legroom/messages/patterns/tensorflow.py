@@ -64,6 +64,8 @@ PATTERNS = (
         ),
         before=r"shape\[(?P<shape>[0-9, ]{0,300})$",
     ),
+    # While a step is traced: a constant found no room.
+    _oom_when_allocating_tensor("tf-constant", "Unable to evaluate a constant node"),
     # Also JAX's, which uses the same allocator: the file's path and what stands around tell.
     _bfc_allocator_ran_out_of_memory(
         "tf-bfc-ran-out",

@@ -24,6 +24,8 @@ SECONDS = 10.0
 
 # XLA and cuDNN report running out of memory as errors of other kinds.
 _KINDS = (tf.errors.OpError, RuntimeError, MemoryError)
+# What TensorFlow says, as a ValueError, where a step that is traced finds no room for a constant.
+_WHILE_TRACED = "Unable to evaluate a constant node"
 # Seconds between tries of what must not fail.
 _PATIENCE = (0.0, 1.0, 5.0, 20.0)
 
@@ -50,7 +52,8 @@ def is_oom(error: BaseException) -> bool:
     while current is not None and id(current) not in seen:
         if isinstance(current, LegroomError):
             return False  # what is ours is said on purpose, whatever was behind it
-        if isinstance(current, _KINDS):
+        traced = isinstance(current, ValueError) and _WHILE_TRACED in str(current)
+        if traced or isinstance(current, _KINDS):
             diagnosis = diagnose_exception(error)
             return bool(diagnosis.is_oom) and diagnosis.where != "disk"
         seen.add(id(current))
