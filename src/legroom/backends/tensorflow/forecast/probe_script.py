@@ -56,8 +56,12 @@ class _Reader:
         )
         given = self._matched(f"input {self._large}", f"input {self._small}")
         names = [name for name in self._events if name.endswith(f" of {self._large}")]
-        other = f"step 1 of {self._small}"
-        steps = [self._matched(name, other) for name in names]
+        # A first step makes what later ones have: state, and programs where XLA compiles an op.
+        first, *later = names
+        steps = [
+            self._matched(first, f"step 1 of {self._small}"),
+            *(self._matched(name, f"step 2 of {self._small}") for name in later),
+        ]
         return Script(
             build, given, state, steps, self._large, self._lost / self._all if self._all else 0.0
         )

@@ -122,7 +122,7 @@ class _Walker:
                 ports[tensor.ref()] = (count + port, 0) if split else (count, port)
             count += len(op.outputs) if op.type == "IdentityN" else 1
         nodes: list[Node] = []
-        known = _known(ops)
+        known = _known(ops) | _unread(ops, results)
         for op in ops:
             if op.name in twins:
                 continue
@@ -366,6 +366,15 @@ def _known(ops: Sequence[Any]) -> set[str]:
         ):
             known.add(op.name)
     return known
+
+
+def _unread(ops: Sequence[Any], results: Sequence[Any]) -> set[str]:
+    """The reads of variables that others only wait for: TensorFlow's optimizer takes them out."""
+    used = {tensor.ref() for op in ops for tensor in op.inputs}
+    used |= {tensor.ref() for tensor in results}
+    return {
+        op.name for op in ops if op.type == "ReadVariableOp" and op.outputs[0].ref() not in used
+    }
 
 
 def _is_part(op: Any, place: Mapping[str, int], twins: Mapping[str, Any]) -> bool:

@@ -77,7 +77,7 @@ class _Probe:
         self._kept: list[Any] = []
 
     def run(self) -> dict[str, Any]:
-        """Build, then for each size make a batch and take a first and a second step."""
+        """Build, then for each size make a batch, take a first step and some more."""
         tf = self._tf
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
@@ -147,7 +147,7 @@ class _Probe:
                     batch = self._batch(size)
                     source = self._iterator(batch)
             began, number = time.monotonic(), 0
-            while number == 0 or (size == largest and self._goes_on(number, began)):
+            while number < 2 or (size == largest and self._goes_on(number, began)):
                 number += 1
                 with phase(f"step {number} of {size}"):
                     step(source)

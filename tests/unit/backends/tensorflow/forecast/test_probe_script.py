@@ -36,6 +36,7 @@ def record():
             "end 3": [],
             "input 2": [[40, 32, NONE, NONE, 6, 256]],
             "step 1 of 2": step(50, 6, 32, 9, 16),
+            "step 2 of 2": step(60, 6, 32, 9, 16),
             "end 2": [],
         },
     }
@@ -52,6 +53,16 @@ def test_each_axis_that_grew_is_stretched():
     assert sizes(script.input, 10) == [160]
     assert sizes(script.build, 10) == [400]
     assert script.unmatched == 0
+
+
+def test_what_only_a_first_step_makes_does_not_shift_later_ones():
+    made = record()
+    for name in ("step 1 of 3", "step 1 of 2"):
+        # A program that XLA compiles, say: allocated by the same op, before all else.
+        made["events"][name].insert(0, [70, 8000, CONV, OUTPUT, NONE, 8192])
+    script = read_recording(made, (3, 2))
+    assert sizes(script.steps[0], 10) == [8000, 160, 400, 28]
+    assert sizes(script.steps[1], 10) == [160, 400, 28]
 
 
 def test_what_has_no_counterpart_grows_as_its_like_does():
@@ -84,7 +95,7 @@ def test_a_replay_gives_the_peak_of_each_step():
 def test_repeated_steps_swap_what_the_step_before_made():
     """A variable whose memory is replaced in each step does not pile up."""
     made = record()
-    for number, name in enumerate(("step 1 of 3", "step 2 of 3", "step 1 of 2")):
+    for number, name in enumerate(("step 1 of 3", "step 2 of 3", "step 1 of 2", "step 2 of 2")):
         made["events"][name] = [
             [100 + number, 5000, ASSIGN, TEMP, NONE, 5120],
             [-(99 + number) if number != 2 else -101],
