@@ -20,6 +20,9 @@ settings.load_profile("legroom")
 # Tracing makes many small objects, and a tenth of the time went into looking for garbage.
 gc.set_threshold(50_000, 20, 20)
 
+# Each test finds its answers itself, and so do its children.
+os.environ["LEGROOM_CACHE"] = "off"
+
 
 @pytest.fixture(autouse=True)
 def _default_units(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,3 +100,21 @@ def test_mistakes(arguments, code, words, tmp_path):
     assert done.returncode == code, done.stderr
     assert words in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
+
+
+def test_the_same_question_is_answered_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEGROOM_CACHE", str(tmp_path / "answers"))
+    asked = ("--app", "MobileNetV2", "--batch-size", "16", "--device", "t4", "--source", "traced",
+             "--json")  # fmt: skip
+    first = legroom(*asked, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    # No TensorFlow is imported for it, so that it is there within a second.
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    second = legroom(*asked, cwd=tmp_path)
+    assert second.stdout == first.stdout
+    assert "this plan was made on" in second.stderr
+    imported = {line.rpartition("|")[2].strip() for line in second.stderr.splitlines()}
+    assert "legroom" in imported
+    assert not {"keras", "numpy", "tensorflow"} & imported
+    monkeypatch.delenv("PYTHONPROFILEIMPORTTIME")
+    assert "this plan was made on" not in legroom(*asked, "--again", cwd=tmp_path).stderr

@@ -52,6 +52,14 @@ class Models(Protocol):
         """A model's architecture as data; None where only its own code knows it."""
         ...
 
+    def identity(self, model: Any) -> str | None:
+        """What makes two models the same to ask about; None where the user's code decides too."""
+        ...
+
+    def data_identity(self, data: Any) -> str | None:
+        """The same of data that is given to ask with; None where its shapes are not known."""
+        ...
+
     def layer_facts(self, model: Any) -> list[LayerFacts]:
         """The layers of a model, those of models inside it included."""
         ...
@@ -167,6 +175,10 @@ class StepForecast(Protocol):
 
 class Predictions(Protocol):
     """What steps will need."""
+
+    def conditions(self) -> dict[str, Any]:
+        """What an answer depends on in this process, beside the model and the environment."""
+        ...
 
     def compiles(self, model: Any) -> bool:
         """Whether a compiler makes one program of a model's step."""

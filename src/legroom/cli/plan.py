@@ -55,6 +55,7 @@ __all__ = ["plan"]
 @click.option(
     "--source", default="auto", metavar="SOURCE", help="auto, compiled, probed or traced."
 )
+@click.option("--again", is_flag=True, help="Plan again, even if the answer is known.")
 @json_flag("Print the plan as one JSON document.")
 def plan(
     script: Path | None,
@@ -69,6 +70,7 @@ def plan(
     mixed_precision: bool,
     exact: bool,
     source: str,
+    again: bool,
     as_json: bool,
 ) -> None:
     """Estimate what a training needs, and find a plan that fits.
@@ -108,7 +110,13 @@ def plan(
         exact=exact,
         source=source,
     )
-    _show(ask(question), as_json)
+    made, before = ask(question, again=again)
+    if before is not None:
+        click.echo(
+            f"legroom: this plan was made on {before:%Y-%m-%d %H:%M}; --again makes a new one",
+            err=True,
+        )
+    _show(made, as_json)
 
 
 def _check_model_file(model: Path) -> None:

@@ -8,17 +8,21 @@ answer, which comes back in a file.
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from legroom.cli.children import require_tensorflow
 from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.records import Record
 from legroom.planning.strategies import Plan
+from legroom.prediction.kept import FOLDER_VARIABLE, kept_answer
 
 __all__ = ["ERRORS", "Question", "ask"]
 
@@ -45,18 +49,39 @@ class Question(Record):
     source: str = "auto"
 
 
-def ask(question: Question) -> Plan:
-    """Have a question answered.
+def ask(question: Question, *, again: bool = False) -> tuple[Plan, datetime.datetime | None]:
+    """Have a question answered, or take the answer of before.
+
+    Args:
+        question: What is asked.
+        again: Have it answered even if it was before.
+
+    Returns:
+        The plan, and when it was made if it was not now.
 
     Raises:
         LegroomError: What the other process met, under the same class.
     """
     require_tensorflow()
+    return kept_answer(Plan, _key(question), lambda: _ask(question, again=again), again=again)
+
+
+def _key(question: Question) -> dict[str, Any] | None:
+    """What an answer depends on; None where that is a script, or the memory that is free now."""
+    if question.script is not None or question.budget_bytes is None:
+        return None
+    model = question.model and hashlib.sha256(Path(question.model).read_bytes()).hexdigest()
+    return {**question.to_dict(), "model": model}
+
+
+def _ask(question: Question, *, again: bool) -> Plan:
     with tempfile.TemporaryDirectory(prefix="legroom-", ignore_cleanup_errors=True) as folder:
         answer = Path(folder) / "answer.json"
         worker = Path(__file__).with_name("plan_worker.py")
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if again:
+            environment[FOLDER_VARIABLE] = "off"
         if question.script is None:
             environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
         done = subprocess.run(

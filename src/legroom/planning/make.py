@@ -17,7 +17,8 @@ from legroom.planning.ordered import ordered_strategy
 from legroom.planning.slices import Slices
 from legroom.planning.strategies import Plan, Strategy
 from legroom.prediction.estimate import Estimate
-from legroom.prediction.sources import Prediction, read_batch_size
+from legroom.prediction.kept import kept_answer
+from legroom.prediction.sources import Prediction, question_about, read_batch_size
 
 __all__ = ["ALLOWED", "as_built", "plan", "read_budget"]
 
@@ -60,9 +61,17 @@ def plan(
     if unknown:
         raise LegroomError(f"allow takes {', '.join(map(repr, ALLOWED))}. Received: {unknown[0]!r}")
     budget = read_budget(memory, model)
-    prediction = Prediction(model, data=data, length=length, source=source)
     with as_built(model):
-        return _plan(prediction, samples, budget, allow, exact=bool(exact), source=source)
+        question = question_about(
+            model, data, batch_size=samples, budget=budget, allow=sorted(allow), exact=bool(exact),
+            length=length, source=source,
+        )  # fmt: skip
+
+        def make() -> Plan:
+            asked = Prediction(model, data=data, length=length, source=source)
+            return _plan(asked, samples, budget, allow, exact=bool(exact), source=source)
+
+        return kept_answer(Plan, question, make)[0]
 
 
 def _plan(

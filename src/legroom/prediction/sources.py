@@ -18,8 +18,16 @@ from legroom.core.errors import LegroomError, UnsupportedModelError
 from legroom.core.garbage import collected_later
 from legroom.core.units import parse_size
 from legroom.prediction.estimate import Estimate
+from legroom.prediction.kept import kept_answer
 
-__all__ = ["SOURCES", "Prediction", "estimate", "read_batch_size", "read_count"]
+__all__ = [
+    "SOURCES",
+    "Prediction",
+    "estimate",
+    "question_about",
+    "read_batch_size",
+    "read_count",
+]
 
 SOURCES = ("auto", "compiled", "probed", "traced")
 # Beyond these shares of the budget a traced figure answers the question.
@@ -40,6 +48,9 @@ def estimate(
 ) -> Estimate:
     """Say what a model's step will need, without training and without changing anything.
 
+    An answer is kept on disk: the same question about the same model is answered at once, unless
+    code of your own has a part in the model. `LEGROOM_CACHE=off` turns this off.
+
     Args:
         model: A compiled Keras model.
         batch_size: The number of samples in a batch.
@@ -57,9 +68,25 @@ def estimate(
     """
     samples = read_batch_size(batch_size)
     budget = None if memory is None else parse_size(memory, whole=current().caps.whole_bytes())
-    return Prediction(model, method=method, data=data, length=length, source=source).estimate(
-        samples, budget
+
+    def make() -> Estimate:
+        asked = Prediction(model, method=method, data=data, length=length, source=source)
+        return asked.estimate(samples, budget)
+
+    question = question_about(
+        model, data, batch_size=samples, method=method, length=length, budget=budget, source=source
     )
+    return kept_answer(Estimate, question, make)[0]
+
+
+def question_about(model: Any, data: Any, **options: Any) -> dict[str, Any] | None:
+    """All that an answer about a model depends on; None where that can't be written down."""
+    models = current().models
+    identity, shapes = models.identity(model), models.data_identity(data)
+    if identity is None or shapes is None:
+        return None
+    conditions = current().predictions.conditions()
+    return {"model": identity, "data": shapes, "conditions": conditions, **options}
 
 
 def read_batch_size(batch_size: Any) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from legroom.backends.tensorflow.device.threads import asked_threads, executor_threads
 from legroom.backends.tensorflow.forecast.breakdown import (
     by_kind,
@@ -40,7 +42,7 @@ from legroom.backends.tensorflow.probe.parent import SIZES, ProbeChild
 from legroom.core.figures import BREAKDOWN, StepFigures
 from legroom.core.series import thinned
 
-__all__ = ["StepForecast", "compiles", "forecast_step"]
+__all__ = ["StepForecast", "compiles", "conditions", "forecast_step"]
 
 # How far each source may be off, below and above: from benchmarks/accuracy.py.
 _MARGINS = {"probed": (0.12, 0.16), "traced": (0.25, 0.30), "compiled": (0.02, 0.03)}
@@ -49,6 +51,12 @@ _MARGINS_WITH_THREADS = {"probed": (0.20, 0.25), "traced": (0.25, 0.40)}
 # In a small pool it is chance which chunk is free and too large: that is worth this much, at most.
 _SLACK = 4 * 2**20
 _MOST_TIMELINE = 4000
+
+
+def conditions() -> dict[str, Any]:
+    """What an answer depends on in this process, beside the model and the environment."""
+    cards = [str(card) for card in tf.config.list_physical_devices("GPU")]
+    return {"threads": asked_threads(), "cards": cards}
 
 
 def forecast_step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legroom.backends.keras.identity import data_identity, identity
 from legroom.backends.keras.reading import (
     architecture,
     coupling_layers,
@@ -19,6 +20,8 @@ __all__ = [
     "check_model",
     "compile_by_default",
     "coupling_layers",
+    "data_identity",
+    "identity",
     "layer_facts",
     "open_axes",
     "parameters",
