@@ -72,6 +72,7 @@ def test_a_saved_model_as_a_table(tmp_path):
                    "traced", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "batch 16, in 14.3 GB" in done.stdout
+    assert "as TensorFlow's own executor runs it" in done.stdout
     assert "as it is" in done.stdout
     assert "chosen" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())

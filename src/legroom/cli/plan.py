@@ -12,6 +12,7 @@ import click
 from legroom.backends.base import current
 from legroom.cli.command import PATH, Command, check_script, json_flag
 from legroom.core.errors import LegroomError
+from legroom.machine.devices import find_device
 
 __all__ = ["plan"]
 
@@ -109,6 +110,7 @@ def plan(
         allow=("slices", "order", "recompute", *(("mixed_precision",) if mixed_precision else ())),
         exact=exact,
         source=source,
+        on_gpu=device is not None and find_device(device).gpu,
     )
     made, before = ask(question, again=again)
     if before is not None:
@@ -141,8 +143,6 @@ def _budget(memory: str | None, device: str | None) -> int | None:
         BadBudgetError: If it can't be read, no device has the name, or a card has nothing free.
     """
     if device is not None:
-        from legroom.machine.devices import find_device
-
         return find_device(device).usable_bytes
     if memory is not None:
         from legroom.core.units import parse_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from legroom.cli.planning import Question
 
 __all__ = ["main"]
+
+_ON_A_GPU = (
+    "This counts the step as TensorFlow's own executor runs it. On a GPU Keras has XLA compile it "
+    "by default, which can take more or less than that."
+)
 
 
 def main() -> None:
@@ -53,6 +59,8 @@ class _Worker:
             length=question.length,
             source=question.source,
         )
+        if question.on_gpu and made.estimate.source != "compiled":
+            made = dataclasses.replace(made, notes=(*made.notes, _ON_A_GPU))
         self._write(made.to_dict())
 
     def fail(self, error: Exception) -> NoReturn:
@@ -133,6 +141,8 @@ class _Worker:
             found, shown = current().fits.fitted_data(
                 data if y is None else data[0], y, weights, size
             )
+            where = f" at {place}" if place else ""
+            print(f"legroom: estimating the training{where} …", file=sys.stderr, flush=True)
             self.answer(model, _first(self._question.batch_size, found, 32), shown)
         except LegroomError as error:
             self.fail(error)

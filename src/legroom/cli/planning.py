@@ -7,6 +7,7 @@ answer, which comes back in a file.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -15,10 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from legroom.cli.children import require_tensorflow
+from legroom.cli.stages import Stages
 from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.records import Record
 from legroom.planning.strategies import Plan
@@ -47,6 +50,7 @@ class Question(Record):
     allow: tuple[str, ...] = ("slices", "order", "recompute")
     exact: bool = False
     source: str = "auto"
+    on_gpu: bool = False  # another machine's, by its name
 
 
 def ask(question: Question, *, again: bool = False) -> tuple[Plan, datetime.datetime | None]:
@@ -84,13 +88,14 @@ def _ask(question: Question, *, again: bool) -> Plan:
             environment[FOLDER_VARIABLE] = "off"
         if question.script is None:
             environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
-        done = subprocess.run(
-            [sys.executable, str(worker), question.to_json(), str(answer), *question.arguments],
-            env=environment,
-            # The answer is on stdout: what the script prints goes to stderr.
-            stdout=sys.stderr.fileno(),
-            stderr=None if question.script is not None else subprocess.PIPE,
-        )
+        with _progress(question):
+            done = subprocess.run(
+                [sys.executable, str(worker), question.to_json(), str(answer), *question.arguments],
+                env=environment,
+                # The answer is on stdout: what the script prints goes to stderr.
+                stdout=sys.stderr.fileno(),
+                stderr=None if question.script is not None else subprocess.PIPE,
+            )
         if not answer.exists():
             raise LegroomError(_no_answer(question, done))
         said = json.loads(answer.read_text())
@@ -98,6 +103,13 @@ def _ask(question: Question, *, again: bool) -> Plan:
         kind = ERRORS.get(said["error"], LegroomError)
         raise kind(said["message"])
     return Plan.from_dict(said)
+
+
+def _progress(question: Question) -> AbstractContextManager[None]:
+    """A line that shows for how long it has been worked; a script has its own output there."""
+    if question.script is not None:
+        return contextlib.nullcontext()
+    return Stages(to_stderr=True).waiting(f"estimating {question.app or question.model}")
 
 
 def _no_answer(question: Question, done: subprocess.CompletedProcess[bytes]) -> str:

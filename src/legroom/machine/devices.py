@@ -55,6 +55,7 @@ _CARDS = (
     _card("v100-32", "NVIDIA V100 32 GB", 32, 32_510, 7),
     _card("l4", "NVIDIA L4", 24, 23_034, 8),
     _card("a10", "NVIDIA A10", 24, 23_028, 8),
+    _card("rtx3060", "NVIDIA RTX 3060", 12, 12_288, 8),
     _card("rtx3090", "NVIDIA RTX 3090", 24, 24_576, 8),
     _card("rtx4090", "NVIDIA RTX 4090", 24, 24_564, 8),
     _card("a100-40", "NVIDIA A100 40 GB", 40, 40_536, 8),
