@@ -2,11 +2,12 @@
 
 Called while the graph is still open, at the end of what is traced. What TensorFlow adds itself when
 a trace ends (an op that touches a variable waits for those before it that do) is foreseen here, so
-that no two edges can ever make a circle.
+that no two edges make a circle.
 """
 
 from __future__ import annotations
 
+import graphlib
 import itertools
 from typing import Any
 
@@ -48,19 +49,42 @@ def impose_order(graph: Any, results: Any, order: Orderer) -> int:
         if node.name not in by_name:
             node.fused = True  # inside of a loop, which is an op by itself: it can't be bound
     place = {node.name: number for number, node in enumerate(walked.nodes)}
-    for op, others in resource_order(operations).items():
-        if op.name in place:
-            waits = [place[other.name] for other in others if other.name in place]
-            walked.nodes[place[op.name]].controls += waits
+    foreseen = [
+        (other, op) for op, others in resource_order(operations).items() for other in others
+    ]
     # Others than those on resources run one after the other.
     alone = [op for op in stateful if not any(x.dtype == tf.resource for x in op.inputs)]
-    for one, other in itertools.pairwise(alone):
-        walked.nodes[place[other.name]].controls.append(place[one.name])
-    edges = order(walked)
+    foreseen += itertools.pairwise(alone)
+    for before, after in foreseen:
+        if before.name in place and after.name in place:
+            walked.nodes[place[after.name]].controls.append(place[before.name])
+    names = [(walked.nodes[one].name, walked.nodes[other].name) for one, other in order(walked)]
+    edges = [(by_name[before], by_name[after]) for before, after in names]
+    if _has_circle(operations, [*foreseen, *edges]):
+        return 0
     for before, after in edges:
-        waiting = by_name[walked.nodes[after].name]
-        waiting._add_control_input(by_name[walked.nodes[before].name])
+        after._add_control_input(before)
     return len(edges)
+
+
+def _has_circle(operations: list[Any], edges: list[tuple[Any, Any]]) -> bool:
+    """Whether ops would wait for themselves: TensorFlow's optimizer crashes over such a graph.
+
+    Args:
+        operations: The ops, with what they wait for as they are.
+        edges: Pairs of ops of which the second is to wait for the first as well.
+    """
+    waits = {
+        op.name: {*(x.op.name for x in op.inputs), *(other.name for other in op.control_inputs)}
+        for op in operations
+    }
+    for before, after in edges:
+        waits[after.name].add(before.name)
+    try:
+        graphlib.TopologicalSorter(waits).prepare()
+    except graphlib.CycleError:
+        return True
+    return False
 
 
 def _batch(graph: Any) -> list[tf.TensorSpec]:

@@ -122,7 +122,7 @@ class _Walker:
                 ports[tensor.ref()] = (count + port, 0) if split else (count, port)
             count += len(op.outputs) if op.type == "IdentityN" else 1
         nodes: list[Node] = []
-        known = _known(ops) | _unread(ops, results)
+        known, unread = _known(ops), _unread(ops, results)
         for op in ops:
             if op.name in twins:
                 continue
@@ -135,7 +135,10 @@ class _Walker:
                 nodes += [Node(op.name, "alias", [edge], [], [None], cheap=True) for edge in inputs]
             else:
                 controls = [place[c.name] for c in op.control_inputs if c.name in place]
-                nodes.append(self._node(op, inputs, controls))
+                node = self._node(op, inputs, controls)
+                if op.name in unread:
+                    node.effect = "none"
+                nodes.append(node)
         _run_ahead(nodes)
         made = Graph(
             nodes,
