@@ -114,7 +114,8 @@ def _check_survive(limit: int) -> dict[str, Any]:
                 self.need = -(current().device.in_use_bytes() or 0)
             elif not self.ran_out:
                 share = _LEFT[batch - _WARM_UP]
-                self.held = _take_all_but(int(share * self.need), limit)
+                # Batches to come are read meanwhile, into the same memory.
+                self.held = _take_all_but(int(share * self.need) + x.nbytes + y.nbytes, limit)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch >= _WARM_UP and not self.takes:
