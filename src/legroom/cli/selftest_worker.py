@@ -23,7 +23,7 @@ _BATCH = 32
 _MAPS = 16  # of the first layer
 _STEPS = 4
 _WARM_UP = 2  # steps before the first that are steady
-_LEFT = (0.6, 0.45, 0.3, 0.2)  # of what a step needs, one step after the other
+_LEFT = (0.6, 0.45, 0.3, 0.2, 0.1, 0.03)  # of what a step needs, one step after the other
 _CLOSE = 1e-4  # of the largest value in a tensor: what the order of float additions may change
 
 
