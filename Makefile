@@ -28,6 +28,8 @@ help:
 test: lint browser
 	@$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --durations=25 \
 	    $(addprefix tests/,contract faults integration versions browser unit) $(ARGS)
+	@KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile \
+	    --no-loadscope-reorder --durations=10 $(addprefix tests/,contract faults) $(ARGS)
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)

@@ -20,7 +20,7 @@ os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_ENABLE_ONEDNN_OPTS="0", TF_CP
 import tensorflow as tf
 from zoo import compiled, one_batch
 
-from legroom.backends.tensorflow.recompute.blocks import block_order, recomputing
+from legroom.backends.keras.recompute_blocks import block_order, recomputing
 from legroom.planning.recomputed import Recompute
 from legroom.prediction.sources import Prediction
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import datetime
-import importlib.metadata
 import inspect
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from accuracy import child
 
 HERE = Path(__file__).parent
 KEPT = HERE / "will_it_fit.json"
@@ -118,28 +117,21 @@ def measure(wanted: list[str], again: bool) -> None:
 
 def asked(name: str, precision: str) -> tuple[str, str, dict[str, Any] | None]:
     """The answer about one model, from a process of its own; None where it failed."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--ask", name, precision],
-        capture_output=True, text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-    )  # fmt: skip
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
-        print(f"  {name} {precision} failed: {last[0][:200]}", flush=True)
-        return name, precision, None
-    return name, precision, json.loads(done.stdout.splitlines()[-1])
+    return name, precision, child("will_it_fit.py", "--ask", name, precision)
 
 
 def page(kept: dict[str, Any]) -> str:
     """The page, as Markdown: a table for each precision."""
+    from legroom.core.versions import installed
     from legroom.machine.devices import DEVICES
 
+    keras, tensorflow = [*installed(("keras", "tensorflow-cpu", "tensorflow")).values()][:2]
     parts = [
         ABOUT.format(
             slice=SLICE,
             date=datetime.date.today(),
-            keras=importlib.metadata.version("keras"),
-            tensorflow=_tensorflow(),
+            keras=keras,
+            tensorflow=tensorflow,
         )
     ]
     seen = json.loads(ON_CARD.read_text())["rows"]
@@ -220,15 +212,6 @@ def _by_xla(sizes: dict[str, Any], card: str) -> int:
     (small, one), (large, two) = sorted((int(size), row["bytes"]) for size, row in sizes.items())
     each = (two - one) / (large - small)
     return max(0, int((DEVICES[card].usable_bytes - one) / each) + small)
-
-
-def _tensorflow() -> str:
-    for package in ("tensorflow-cpu", "tensorflow"):
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return "unknown"
 
 
 def main() -> None:

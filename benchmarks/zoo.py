@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers
 from zoo_aside import conv_lstm, graph_attention, unet_of_volumes
 from zoo_later import detector, focal, language, points, segmenter, windows, xception_unet
+from zoo_names import APPLICATIONS
 
 __all__ = ["ZOO", "Entry", "compiled", "one_batch"]
 
@@ -324,21 +325,24 @@ ZOO = {
     "segmenter": Entry(segmenter, FROM_LOGITS),
     "windows": Entry(windows, FROM_LOGITS),
     "xception_unet": Entry(xception_unet),
+    **{name: Entry(application(name, side)) for name, (side, _) in APPLICATIONS.items()},
 }
 
 
-def compiled(name: str, optimizer: str, precision: str) -> Any:
+def compiled(name: str, optimizer: Any, precision: str) -> Any:
     """Build and compile one of the models.
 
     Args:
         name: Its name in the zoo.
-        optimizer: "sgd", "adam" or "adamw".
+        optimizer: "sgd", "momentum", "adam" or "adamw".
         precision: A dtype policy: "float32", "mixed_float16", "mixed_bfloat16".
     """
     entry = ZOO[name]
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(precision)
     model = entry.build()
+    if optimizer == "momentum":
+        optimizer = keras.optimizers.SGD(momentum=0.9)
     model.compile(optimizer, entry.loss, metrics=list(entry.metrics) or None)
     return model
 

@@ -6,7 +6,7 @@ written down before, and first run when the rules were fixed.
 
 from __future__ import annotations
 
-__all__ = ["BUILT_WITH", "NAMES", "SET_ASIDE"]
+__all__ = ["APPLICATIONS", "BUILT_WITH", "LARGEST", "NAMES", "SET_ASIDE"]
 
 BUILT_WITH = {
     "mlp": (64, 2048),
@@ -59,4 +59,38 @@ SET_ASIDE = {
     "windows": (8, 32),
     "xception_unet": (4, 12),
 }
+# The other models that ship with Keras: the side of their pictures, and the batch sizes.
+APPLICATIONS = {
+    "ConvNeXtSmall": (64, (6, 16)),
+    "DenseNet169": (64, (8, 24)),
+    "DenseNet201": (64, (8, 20)),
+    "EfficientNetB1": (64, (12, 32)),
+    "EfficientNetB2": (64, (12, 32)),
+    "EfficientNetB3": (64, (8, 24)),
+    "EfficientNetB4": (64, (8, 20)),
+    "EfficientNetB5": (64, (6, 16)),
+    "EfficientNetB6": (64, (6, 12)),
+    "EfficientNetV2B1": (64, (12, 32)),
+    "EfficientNetV2B2": (64, (12, 32)),
+    "EfficientNetV2B3": (64, (8, 24)),
+    "EfficientNetV2S": (64, (8, 24)),
+    "EfficientNetV2M": (64, (6, 16)),
+    "InceptionResNetV2": (96, (6, 16)),
+    "MobileNet": (96, (12, 32)),
+    "MobileNetV3Large": (96, (12, 32)),
+    "ResNet101": (64, (8, 24)),
+    "ResNet101V2": (64, (8, 24)),
+    "ResNet152": (64, (6, 16)),
+    "ResNet152V2": (64, (6, 16)),
+    "VGG19": (64, (8, 24)),
+    "ConvNeXtBase": (64, (8,)),
+    "ConvNeXtLarge": (64, (8,)),
+    "ConvNeXtXLarge": (64, (8,)),
+    "EfficientNetB7": (64, (8,)),
+    "EfficientNetV2L": (64, (8,)),
+    "NASNetLarge": (64, (8,)),
+}
+# These are measured in one way only: the largest take minutes a step here.
+LARGEST = tuple(name for name, (_, sizes) in APPLICATIONS.items() if len(sizes) == 1)
+SET_ASIDE |= {name: sizes for name, (_, sizes) in APPLICATIONS.items()}
 NAMES = {**BUILT_WITH, **SET_ASIDE}

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras import layers
 
 import legroom
-from legroom.backends.keras.runs import Drawn
-from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
+from legroom.backends.keras.recompute_blocks import recompute_blocks
+from legroom.backends.keras.slices.runs import Drawn
 from legroom.backends.tensorflow.slices.draws import cutting, read_draws
 from legroom.core.events import listening
 
@@ -90,6 +90,8 @@ def in_single(draw, kind):
     return lambda x, g: x * keras.ops.cast(draw(keras.ops.shape(x), dtype=kind, seed=g), "float32")
 
 
+CROPS = pytest.mark.on_tensorflow("Keras can't crop in a sequential model on PyTorch")
+IN_ORDER = pytest.mark.on_tensorflow("PyTorch draws its numbers one after the other")
 SAME = {
     "dropout": (flat(lambda: layers.Dense(6), lambda: layers.Dropout(0.4)), X),
     "rows of seven": (flat(lambda: layers.Dense(7), lambda: layers.Dropout(0.4)), X),
@@ -153,7 +155,7 @@ def all_augmentations():
     ("build", "x"),
     [
         (all_in_one(), X),
-        (all_augmentations(), IMAGES),
+        pytest.param(all_augmentations(), IMAGES, marks=CROPS),
         SAME["attention"],
         SAME["as long as a slice"],
     ],
@@ -164,7 +166,9 @@ def test_the_same_in_slices(build, x):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=CROPS if case == "crop" else ()) for case in SAME]
+)
 def test_each_by_itself(case):
     build, x = SAME[case]
     compare(build, x, VALUES, tolerance=1e-5)
@@ -172,7 +176,8 @@ def test_each_by_itself(case):
 
 @pytest.mark.parametrize(
     "case",
-    [name if name in ("shuffled", "by sample") else pytest.param(name, marks=pytest.mark.long)
+    [pytest.param(name, marks=[*([] if name in ("shuffled", "by sample") else [pytest.mark.long]),
+                               *([IN_ORDER] if name in ("truncated", "stateful") else [])])
      for name in CHANGED],
 )  # fmt: skip
 def test_what_slices_draw_otherwise_is_named(case):
@@ -180,6 +185,7 @@ def test_what_slices_draw_otherwise_is_named(case):
     compare(build, x, VALUES, changes="draws random numbers that slices can't draw alike")
 
 
+@IN_ORDER
 def test_nothing_is_sliced_then_if_it_has_to_be_exact():
     build, x = own(CHANGED["truncated"])
     keras.utils.set_random_seed(1)
@@ -191,13 +197,19 @@ def test_nothing_is_sliced_then_if_it_has_to_be_exact():
     assert any("with exact=True the batch runs whole" in note for note in notes), notes
 
 
-@pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": True}])
+COMPILED = pytest.mark.on_tensorflow("PyTorch's compiler draws other numbers, which is said")
+
+
+@pytest.mark.parametrize(
+    "how", [{"run_eagerly": True}, pytest.param({"jit_compile": True}, marks=COMPILED)]
+)
 def test_eagerly_and_compiled(how):
     """Batches of 15 and 13: XLA draws otherwise for an even number of samples, see below."""
     masks = [lambda: layers.Dense(7), lambda: layers.Dropout(0.4), lambda: layers.GaussianNoise(1)]
     compare(flat(*masks, **how), X, VALUES, tolerance=1e-5, batch_size=15, epochs=2)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_two_passes_and_a_step_of_ones_own():
     """A GAN's second pass draws what its first pass drew."""
 
@@ -308,6 +320,7 @@ def test_draws_that_come_for_each_sample_are_apart_and_no_others():
     assert {draw.scope: draw.way for draw in draws} == {"each": "apart", "all": "rows"}
 
 
+@pytest.mark.on_tensorflow("nothing is recomputed on PyTorch yet")
 def test_recomputed_in_slices_too():
     """What is computed again draws again what it drew: the slice's rows."""
     states = []

@@ -13,6 +13,8 @@ from legroom.backends.tensorflow.step import executions, step_loop
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits
 
+pytestmark = pytest.mark.on_tensorflow("Keras runs one step an execution on PyTorch")
+
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(1003, 8)).astype("float32")
 LABELS = RNG.integers(0, 3, 1003)

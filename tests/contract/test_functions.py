@@ -13,6 +13,8 @@ from legroom.core.events import listening
 
 from .comparing import VALUES, X, compare, compare_loops
 
+pytestmark = pytest.mark.on_tensorflow("is about `tf.function`")
+
 BATCHES = [
     (tf.constant(X[start : start + 14]), tf.constant(VALUES[start : start + 14]))
     for start in (0, 14)

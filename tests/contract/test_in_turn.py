@@ -13,6 +13,8 @@ from legroom.backends.tensorflow.commit import units
 from legroom.backends.tensorflow.commit.in_turn import InTurn, can_stop_between
 from legroom.backends.tensorflow.step import held_back
 
+pytestmark = pytest.mark.on_tensorflow("is about graphs of TensorFlow")
+
 O = keras.optimizers  # noqa: E741
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, 12)).astype("float32")

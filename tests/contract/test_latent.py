@@ -11,6 +11,8 @@ from keras import layers, ops
 import legroom
 from legroom.core.events import listening
 
+pytestmark = pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
+
 X = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import legroom
-from legroom.backends.keras.python_state import PythonState
+from legroom.backends.keras.slices.python_state import PythonState
 
 from .comparing import RNG, VALUES, N, X, compare, compare_loops
 
@@ -62,6 +62,7 @@ def test_a_layer_that_is_not_built_yet():
     assert [AGAIN.format("counter") in note for note in notes] == [True], notes
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_in_a_loop_written_by_hand():
     def train(decorate):
         model, optimizer = sequential(), keras.optimizers.SGD(0.05)

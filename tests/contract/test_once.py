@@ -10,6 +10,8 @@ from keras import layers
 
 import legroom
 
+pytestmark = pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
+
 
 def fits(model, guarded):
     return (lambda *a, **o: legroom.fit(model, *a, **o)) if guarded else model.fit

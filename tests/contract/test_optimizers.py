@@ -202,6 +202,10 @@ CASES = {
 NEWER = {
     "muon": pytest.mark.since_keras("3.13", "has no Muon that runs on TensorFlow"),
     "schedule free": pytest.mark.since_keras("3.14", "has no ScheduleFreeAdamW"),
+    **dict.fromkeys(
+        ("from scratch", "apply on the object"),
+        pytest.mark.on_tensorflow("is written with TensorFlow's own ops"),
+    ),
 }
 
 

@@ -16,6 +16,8 @@ from legroom.backends.tensorflow.step import whole
 from legroom.guarding.options import GuardOptions, Start
 from legroom.guarding.registry import registry
 
+pytestmark = pytest.mark.on_tensorflow("is about graphs of TensorFlow")
+
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(14, 32, 32, 3)).astype("float32")
 LABELS = RNG.integers(0, 4, 14)

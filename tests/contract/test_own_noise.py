@@ -48,6 +48,7 @@ def build(noise, eager=True):
     return model
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @pytest.mark.parametrize(
     "noise",
     [
@@ -60,6 +61,7 @@ def test_noise_of_each_sample_is_the_same_in_slices(noise):
     compare(lambda: build(noise), X, VALUES)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_noise_is_the_same_after_slices_ran_out_of_memory():
     ends, failed = [], []
     for guarded in (False, True):
@@ -84,6 +86,7 @@ def test_noise_is_the_same_after_slices_ran_out_of_memory():
         np.testing.assert_allclose(sliced, plain, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @pytest.mark.parametrize(
     ("noise", "name"),
     [
@@ -97,6 +100,7 @@ def test_noise_of_the_batch_is_not_drawn_again(noise, name):
     compare(lambda: build(noise), X, VALUES, refused=OTHERS.format(name))
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_noise_that_a_graph_keeps():
     fixed = []
 
@@ -111,6 +115,7 @@ def test_noise_that_a_graph_keeps():
     assert [OTHERS.format("numpy.random") in note for note in notes] == [True], notes
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_a_second_pass_draws_again():
     def train(decorate):
         weights = [keras.Variable(np.ones((8, 1), "float32")) for _ in range(2)]

@@ -17,6 +17,8 @@ from keras import layers
 import legroom
 from legroom.backends.tensorflow.device import pool
 
+pytestmark = pytest.mark.on_tensorflow("is about traces of TensorFlow")
+
 RNG = np.random.default_rng(0)
 N = 44  # batches of 16, 16 and 12
 X = RNG.normal(size=(N, 8)).astype("float32")

@@ -27,6 +27,7 @@ WEIGHTS = RNG.random(N).astype("float32")
 TOKENS = RNG.integers(1, 30, (N, 6))
 for row in TOKENS:
     row[RNG.integers(1, 7) :] = 0
+ONE_STEP = pytest.mark.on_tensorflow("Keras runs one step an execution on PyTorch")
 MEANS = pytest.mark.since_keras("3.7", "has no mean over weights")
 
 
@@ -105,7 +106,7 @@ def float32():
     [
         "sum_over_batch_size",
         "sum",
-        None,
+        pytest.param(None, marks=pytest.mark.on_tensorflow("PyTorch wants one number for a loss")),
         pytest.param("mean", marks=MEANS),
         pytest.param("mean_with_sample_weight", marks=MEANS),
     ],
@@ -203,6 +204,7 @@ def test_sparse_gradients(optimizer, entries, eager):
     compare(build, TOKENS, LABELS)
 
 
+@pytest.mark.on_tensorflow("is about sparse gradients of TensorFlow")
 def test_what_optimizers_take_of_sparse_rows():
     takes = {}
     for name in ("sgd", "adam", "rmsprop", "clipnorm", "adadelta", "nadam", "dynamic_scale"):
@@ -261,6 +263,7 @@ class Tracked(keras.Model):
         return {tracker.name: tracker.result() for tracker in self.trackers}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_trackers_of_a_step_of_ones_own():
     def build():
         model = Tracked()
@@ -321,6 +324,7 @@ def look_again(model, x):
     model.mean.update_state(model.student(x))
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @pytest.mark.parametrize(
     ("eager", "tail", "refused"),
     [
@@ -352,6 +356,7 @@ def test_a_step_that_goes_on_after_apply(eager, tail, refused):
     assert history.legroom.slice_size == (16 if refused else 5)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_a_function_called_with_other_models_is_another_step():
     def train(decorate):
         keras.utils.set_random_seed(3)
@@ -416,11 +421,13 @@ def test_add_loss(reduce):
     compare(build, X, VALUES)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @pytest.mark.parametrize("reduce", [tf.reduce_mean, tf.reduce_sum])
 def test_loss_function_that_hides_its_reduction(reduce):
     compare(lambda: regressor(lambda a, b: reduce(tf.square(a - b)), metrics=()), X, VALUES)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_metric_that_needs_the_whole_batch():
     def largest(y_true, y_pred):
         return tf.reduce_max(tf.abs(y_true - y_pred))
@@ -492,6 +499,7 @@ class OwnStep(keras.Model):
         return {"loss": self.mean.result(), "last": loss}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_own_train_step():
     def build():
         model = OwnStep()
@@ -536,6 +544,7 @@ class Duel(keras.Model):
         return {"j": self.judged.result(), "m": self.made.result()}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @pytest.mark.parametrize("eager", [False, True])
 def test_two_optimizers_in_turn(eager):
     def build():
@@ -570,6 +579,7 @@ def test_jit_compile():
     compare(lambda: classifier(jit_compile=True), X, LABELS)
 
 
+@ONE_STEP
 def test_steps_per_execution():
     compare(lambda: classifier(steps_per_execution=2), X, LABELS)
 
@@ -619,7 +629,7 @@ def test_sources(source, options):
 
 
 @pytest.mark.parametrize("slice_size", [16, 5])
-@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.parametrize("steps_per_execution", [1, pytest.param(2, marks=ONE_STEP)])
 def test_data_of_unknown_length(slice_size, steps_per_execution):
     """Keras takes a part of a step when such data ends; weights and seeds are the same after it."""
 
@@ -658,6 +668,7 @@ def test_validation_callbacks_and_initial_epoch():
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
 
 
+@pytest.mark.on_tensorflow("Keras takes no ragged tensors on PyTorch")
 def test_ragged_input():
     rows = tf.RaggedTensor.from_row_lengths(
         RNG.integers(1, 30, 60), np.diff(np.linspace(0, 60, 17).astype(int))
@@ -711,6 +722,7 @@ def test_on_batch_evaluate_and_predict():
             np.testing.assert_allclose(one[key], other[key], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_an_apply_of_variables_that_keras_does_not_know():
     """Accumulation by hand, in two functions: TensorFlow's own variables on both sides."""
     for guarded in (False, True):

@@ -18,6 +18,8 @@ from legroom.guarding.options import GuardOptions, Start
 
 from .numpy_backend import Counted, Pool, Step, behind_the_seam
 
+pytestmark = pytest.mark.on_tensorflow("needs no framework: run with TensorFlow's")
+
 RNG = np.random.default_rng(1)
 
 

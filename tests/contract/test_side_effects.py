@@ -12,6 +12,8 @@ import legroom
 
 from .comparing import VALUES, X, compare
 
+pytestmark = pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
+
 PYTHON = "the step calls Python functions"
 
 

@@ -63,10 +63,12 @@ class Counts(Net):
         return {"loss": loss}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_a_step_with_state_of_pythons():
     compare(made(Counts, eager=True, calls=0), X, VALUES, refused="self.calls")
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_a_step_with_state_of_pythons_in_a_graph():
     """Traced, the counter counts traces and not steps, and how many those are nobody promises."""
     model = made(Counts, eager=False, calls=0)()
@@ -86,6 +88,7 @@ class Lazy(Net):
         return {"loss": loss / self.width}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @EAGER
 def test_a_step_that_remembers_what_stays(eager):
     compare(made(Lazy, eager=eager, width=None), X, VALUES)
@@ -101,6 +104,7 @@ class Logs(Net):
         return {"loss": loss}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_a_step_that_keeps_a_list():
     compare(made(Logs, eager=True, seen=[]), X, VALUES, refused="self.seen")
 
@@ -129,6 +133,7 @@ class Accumulates(Net):
             total.assign(tf.zeros_like(total))
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_an_apply_in_a_branch():
     def build():
         model = made(Accumulates)()
@@ -153,6 +158,7 @@ class TwoGroups(Net):
         return {"loss": loss}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @EAGER
 def test_one_optimizer_for_two_groups(eager):
     compare(made(TwoGroups, eager=eager), X, VALUES)
@@ -173,6 +179,7 @@ class Perturbs(Net):
         return {"loss": loss}
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 @EAGER
 def test_a_step_that_moves_its_weights_and_back(eager):
     compare(
@@ -240,6 +247,7 @@ def test_a_layer_that_writes_in_call(eager):
     compare(build, X, VALUES, changes="counting")
 
 
+@pytest.mark.on_tensorflow("Keras on PyTorch can't train it: its state is written in place")
 def test_a_stateful_rnn():
     def build():
         model = keras.Sequential(
@@ -266,6 +274,7 @@ def test_two_outputs_one_without_a_loss():
     compare(build, X, VALUES)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_python_in_the_loss():
     def loss(y_true, y_pred):
         weights = tf.py_function(lambda y: np.abs(y.numpy()) + 1.0, [y_true], tf.float32)
@@ -383,6 +392,7 @@ def test_loss_scales_that_overflow(optimizer):
     compare(lambda: regressor(optimizer()), 30 * X, 30 * VALUES, epochs=4)
 
 
+@pytest.mark.on_tensorflow("Keras runs one step an execution on PyTorch")
 def test_several_steps_an_execution_with_an_own_step():
     class Own(Net):
         def train_step(self, data):
@@ -409,6 +419,7 @@ def test_a_rate_schedule_with_variables_of_its_own():
     compare(lambda: regressor(optimizers.SGD(Warms())), X, VALUES)
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_constraints_and_variables_of_tensorflow():
     class Scaled(Net):
         """Has a `tf.Variable` that Keras does not train, and writes to it."""
@@ -425,6 +436,7 @@ def test_constraints_and_variables_of_tensorflow():
     )  # fmt: skip
 
 
+@pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 def test_losses_that_couple_samples_run_whole_where_that_is_asked():
     def loss(y_true, y_pred):
         return (tf.reduce_mean(y_pred) - tf.reduce_mean(y_true)) ** 2

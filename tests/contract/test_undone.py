@@ -11,12 +11,14 @@ import tensorflow as tf
 from keras import layers, optimizers
 
 import legroom
-from legroom.backends.keras.own_draws import own_draws
+from legroom.backends.keras.slices.own_draws import own_draws
 from legroom.backends.tensorflow.device import oom
 from legroom.core.errors import OutOfMemoryError
 from legroom.core.events import Event, Note, emit, listening
 
 from .comparing import VALUES, X, assert_same, compare_loops, state_of
+
+pytestmark = pytest.mark.on_tensorflow("is written with TensorFlow's own ops")
 
 EAGER = pytest.mark.parametrize("eager", [False, True])
 

@@ -19,6 +19,7 @@ from legroom.supervisor.place import default_folder
 
 LEGROOM = str(Path(sysconfig.get_path("scripts")) / "legroom")
 CHILD = Path(__file__).with_name("kept_child.py")
+TORCH_CHILD = Path(__file__).with_name("kept_torch_child.py")
 TIMEOUT = 240
 
 
@@ -29,19 +30,23 @@ class Killed:
         folder: The folder.
         case: Which training of kept_child.py.
         pause: Seconds that each batch takes longer, so that there is time to kill.
+        child: Another script than that.
+        variables: More variables of its environment.
     """
 
-    def __init__(self, folder: Path, case: str, pause: float = 0.03) -> None:
+    def __init__(
+        self, folder: Path, case: str, pause: float = 0.03, child: Path = CHILD, **variables: str
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.case = case
         self._arguments = (case, "out.npz")
         self.script = folder / "train.py"
-        shutil.copy(CHILD, self.script)
+        shutil.copy(child, self.script)
         self.environment = {
             **{k: v for k, v in os.environ.items() if k != "LEGROOM_MEMORY"},
             "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "NO_COLOR": "1",
-            "KEPT_PAUSE": str(pause),
+            "KEPT_PAUSE": str(pause), **variables,
         }  # fmt: skip
         self.said = ""
 
@@ -56,10 +61,12 @@ class Killed:
             return []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def snapshots(self, epoch: int) -> int:
-        """How many were written of an epoch and those after it."""
+    def snapshots(self, epoch: int, training: int = 0) -> int:
+        """How many were written of an epoch and those after it, and of a training likewise."""
         return sum(
-            event["name"] == "snapshot" and (event["data"].get("epoch") or 0) >= epoch
+            event["name"] == "snapshot"
+            and (event["data"].get("epoch") or 0) >= epoch
+            and (event["data"].get("training") or 0) >= training
             for event in self.events()
         )
 
@@ -80,17 +87,20 @@ class Killed:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def kill(self, number: int, rng: random.Random, *options: str, epoch: int = 0) -> bool:
+    def kill(
+        self, number: int, rng: random.Random, *options: str, epoch: int = 0, training: int = 0
+    ) -> bool:
         """Start, kill the child at a random moment after a snapshot; whether it was killed.
 
-        The snapshot is one that this process has written, of this epoch or a later one.
+        The snapshot is one that this process has written, of this epoch or a later one, and of
+        this training or a later one.
         """
-        before = self.snapshots(epoch)
+        before = self.snapshots(epoch, training)
         parent = self.start(*options)
         end = time.monotonic() + TIMEOUT
         while (
             parent.poll() is None
-            and self.snapshots(epoch) <= before
+            and self.snapshots(epoch, training) <= before
             and time.monotonic() < end
         ):  # fmt: skip
             time.sleep(0.01)

@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.on_tensorflow(
+    "is about TensorFlow's allocator; see test_torch_atomic_step"
+)
+
 CHILD = Path(__file__).with_name("ballast_child.py")
 
 # Model, optimizer, mode, slice size (0: whole), free memory as parts of what the step needs.

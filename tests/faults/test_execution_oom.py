@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.on_tensorflow("Keras runs one step an execution on PyTorch")
+
 CHILD = Path(__file__).with_name("execution_child.py")
 
 

@@ -15,6 +15,8 @@ from legroom.snapshots.format import read_file
 
 from .killing import SIGNALS, Killed, same
 
+pytestmark = pytest.mark.on_tensorflow("test_torch_killed has the same for PyTorch")
+
 # The training, and how often each sample is seen in it.
 CASES = {"arrays": 4, "unbuilt": 4, "pipeline": 4, "filtered": 4, "endless": 4, "sequence": 4,
          "workers": 4, "generator": 3, "eager": 4, "half": 4, "compiled": 4, "recurrent": 4,

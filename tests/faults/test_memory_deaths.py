@@ -19,6 +19,8 @@ from legroom.report.run import RunReport
 from .groups import memory_group
 from .killing import LEGROOM
 
+pytestmark = pytest.mark.on_tensorflow("nothing is resumed on PyTorch yet")
+
 MODEL = """
 import os, sys
 import keras

@@ -10,14 +10,16 @@ import pytest
 from keras import layers
 
 import legroom
+from legroom.backends.careful import is_users_own
 from legroom.backends.tensorflow.commit import units
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import trainer, whole
-from legroom.backends.tensorflow.step.careful import is_users_own
 from legroom.core.errors import LegroomError
 from legroom.guarding import registry, resume
 from legroom.guarding.loop import GuardedStep
+
+pytestmark = pytest.mark.on_tensorflow("is about the parts of TensorFlow's backend")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6)).astype("float32")

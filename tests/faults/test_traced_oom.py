@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.on_tensorflow("PyTorch traces nothing")
+
 CHILD = Path(__file__).with_name("traced_child.py")
 
 

@@ -20,8 +20,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
+from legroom.backends.keras.recompute_blocks import block_order, recompute_blocks  # noqa: E402
 from legroom.backends.tensorflow.device.survivable import survivable  # noqa: E402
-from legroom.backends.tensorflow.recompute.blocks import block_order, recompute_blocks  # noqa: E402
 
 RNG = np.random.default_rng(0)
 

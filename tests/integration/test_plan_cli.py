@@ -29,7 +29,9 @@ def legroom(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
-def test_a_script_is_run_up_to_its_first_fit(tmp_path):
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+def test_a_script_is_run_up_to_its_first_fit(tmp_path, monkeypatch, backend):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
     (tmp_path / "train.py").write_text(SCRIPT)
     done = legroom("--source", "traced", "train.py", "--fast", "--memory", "60MB", "--json",
                    cwd=tmp_path)  # fmt: skip

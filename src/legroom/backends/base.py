@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from legroom.backends.inputs import Fits, Input, Shuffles, Streams, WatchedEpochs
+from legroom.backends.inputs import Fits, Input, Passages, Shuffles, Streams, WatchedEpochs
 from legroom.backends.models import (
     AfterTraining,
     LeanerModels,
@@ -32,6 +32,7 @@ from legroom.core.traces import LayerCost
 from legroom.machine.budget import DeviceReading
 
 __all__ = [
+    "SPELLED",
     "AfterTraining",
     "Backend",
     "Caps",
@@ -46,6 +47,7 @@ __all__ = [
     "LeanerModels",
     "ModelFiles",
     "Models",
+    "Passages",
     "Predictions",
     "Recompute",
     "Shuffles",
@@ -58,6 +60,7 @@ __all__ = [
     "imported",
     "named",
     "running",
+    "used_name",
 ]
 
 
@@ -70,6 +73,10 @@ class Caps(Protocol):
 
     def capped_bytes(self) -> int | None:
         """The cap this process was started with, if any."""
+        ...
+
+    def cap_imported(self, limit_bytes: int) -> None:
+        """Cap this process, whose framework was just imported, where its environment does not."""
         ...
 
     def uses_gpu(self) -> bool:
@@ -170,6 +177,10 @@ class Functions(Protocol):
         """The function, guarded."""
         ...
 
+    def advise_loops(self) -> None:
+        """Say how a loop that is not guarded can be, once it trains."""
+        ...
+
     def guard_functions(self, guard: Callable[[BackendStep], Callable[[Any], Any]]) -> None:
         """Guard every function that applies an optimizer."""
         ...
@@ -218,6 +229,18 @@ class State(Protocol):
         """Put the random generators back."""
         ...
 
+    def parts_of(self, model: Any) -> dict[str, Any]:
+        """What a model holds that has state of its own beside variables, by name."""
+        ...
+
+    def take(self, part: Any) -> Any:
+        """What a part of a training is now, in plain values and arrays; None if it is unknown."""
+        ...
+
+    def put(self, part: Any, kept: Any) -> None:
+        """Put back what `take` has taken."""
+        ...
+
     def random_ops_in(self, graph: Any) -> list[str]:
         """The ops of a traced step whose random state can't be put back."""
         ...
@@ -234,6 +257,17 @@ class Recompute(Protocol):
         self, model: Any, blocks: Sequence[Sequence[str]]
     ) -> AbstractContextManager[None]:
         """Recompute these blocks, and no others, for a while."""
+        ...
+
+    def run_recomputed(
+        self,
+        body: Callable[[Sequence[Any]], Any],
+        inputs: Sequence[Any],
+        layers: Sequence[Any],
+        *,
+        compiled: bool = False,
+    ) -> Any:
+        """Run a body of layers now, and once more when its gradients are asked for."""
         ...
 
     def step_costs(
@@ -326,6 +360,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def passages(self) -> Passages:
+        """Loops over data that can be begun in the middle."""
+        ...
+
+    @property
     def shuffles(self) -> Shuffles:
         """Orders that nobody seeded."""
         ...
@@ -376,7 +415,12 @@ class Backend(Protocol):
         ...
 
 
-_HOMES = {"tensorflow": "legroom.backends.tensorflow.backend"}
+# Frameworks as people write them.
+SPELLED = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
+_HOMES = {
+    "tensorflow": "legroom.backends.tensorflow.backend",
+    "torch": "legroom.backends.torch.backend",
+}
 
 
 def current() -> Backend:
@@ -385,24 +429,30 @@ def current() -> Backend:
     Raises:
         UnsupportedModelError: If legroom does not know it yet.
     """
-    name = _name()
+    name = used_name()
     if name not in _HOMES:
         raise UnsupportedModelError(
-            f"legroom guards Keras on TensorFlow so far; here Keras runs on {name!r}. "
-            "Set KERAS_BACKEND=tensorflow before keras is imported, or train without legroom."
+            f"legroom guards Keras on TensorFlow and PyTorch; here Keras runs on {name!r}. "
+            "Set KERAS_BACKEND to tensorflow or torch before keras is imported, or train without "
+            "legroom."
         )
     return named(name)
 
 
 def running() -> Backend | None:
     """The backend that Keras runs on, where legroom knows it and its framework is imported."""
-    name = _name()
+    name = used_name()
     return next((backend for backend in imported() if backend.name == name), None)
 
 
 def imported() -> list[Backend]:
-    """The backends whose frameworks are imported by now, whatever Keras runs on."""
-    return [named(name) for name in _HOMES if name in sys.modules]
+    """The backends whose frameworks are imported by now and take part in a training.
+
+    TensorFlow does whatever Keras runs on, because `tf.data` feeds Keras on any of them. Others do
+    where they train.
+    """
+    wanted = {"tensorflow", used_name()}
+    return [named(name) for name in _HOMES if name in sys.modules and name in wanted]
 
 
 def named(name: str) -> Backend:
@@ -411,13 +461,15 @@ def named(name: str) -> Backend:
     return backend
 
 
-def _name() -> str:
-    """What Keras says, or where it looks before it is imported."""
+def used_name() -> str:
+    """What Keras says or, before it is imported, where it looks; or what a plain loop imports."""
     keras = sys.modules.get("keras")
     if keras is not None and hasattr(keras, "backend"):
         return str(keras.backend.backend())
     if asked := os.environ.get("KERAS_BACKEND"):
         return asked
+    if "torch" in sys.modules and "tensorflow" not in sys.modules:
+        return "torch"
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     try:
         with open(os.path.join(home, "keras.json"), encoding="utf8") as file:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from legroom.backends.places import Watch
 from legroom.core.stages import Stage
 
-__all__ = ["Fits", "Input", "Shuffles", "Streams", "WatchedEpochs"]
+__all__ = ["Batches", "Fits", "Input", "Passages", "Shuffles", "Streams", "WatchedEpochs"]
 
 
 class Input(Protocol):
@@ -66,6 +66,38 @@ class WatchedEpochs(Protocol):
 
     def watched(self, watch: Watch) -> AbstractContextManager[None]:
         """Have the data of the `fit` in this context watched."""
+        ...
+
+
+class Batches(Protocol):
+    """The batches of one pass over data."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def place(self) -> dict[str, Any] | None:
+        """How another process comes to this place; None where it passes over what came before."""
+        ...
+
+    def left(self) -> dict[str, Any] | None:
+        """What the data itself remembers when the pass is over."""
+        ...
+
+
+class Passages(Protocol):
+    """Loops over data that can be begun in the middle. Importing it must not import Keras."""
+
+    def begin(self, data: Any, place: dict[str, Any] | None, passed: int) -> Batches:
+        """Begin a pass.
+
+        Args:
+            data: Anything that can be iterated over.
+            place: What another process told of its place, if this one is to begin there.
+            passed: How many batches it had taken.
+        """
+        ...
+
+    def leave(self, data: Any, left: dict[str, Any]) -> None:
+        """Have data remember what it did when a pass was over."""
         ...
 
 

@@ -137,7 +137,8 @@ class StepForecast(Protocol):
     """What a step will need, before it has run; made once, and asked for any batch size.
 
     By its sources: "compiled" (the compiler's own figures), "probed" (a child ran it at small
-    sizes) and "traced" (its graph alone), the best first. An error bar is the backend's to know.
+    sizes) and "traced" (its ops alone: a graph, or a step without memory), the best first.
+    An error bar is the backend's to know.
     """
 
     def is_made(self, source: str) -> bool:
@@ -169,7 +170,7 @@ class StepForecast(Protocol):
         ...
 
     def try_size(self, samples: int, limit: int, card: int | None) -> bool:
-        """Whether steps of this size run in a pool of this size: a child runs them."""
+        """Whether steps of this size run in a pool of this size: they are run."""
         ...
 
 
@@ -182,6 +183,18 @@ class Predictions(Protocol):
 
     def compiles(self, model: Any) -> bool:
         """Whether a compiler makes one program of a model's step."""
+        ...
+
+    def probes(self) -> bool:
+        """Whether a probe tells more than the traced step."""
+        ...
+
+    def orders_ops(self) -> bool:
+        """Whether a step's ops can be put into another order."""
+        ...
+
+    def tries_here(self) -> bool:
+        """Whether sizes are tried in this process, and not in another beside it."""
         ...
 
     def forecast_step(

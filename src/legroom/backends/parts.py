@@ -18,11 +18,12 @@ from typing import Any
 
 __all__ = ["BRIEFLY", "CONTEXT", "DATASET", "FUNCTION", "FUNCTIONAL", "KNOWN", "LAYER", "LOSSES",
            "LOSS_SCALE_OPTIMIZER", "METRIC", "NEEDED", "ON_OBJECT", "OPTIMIZER", "PARTS",
-           "REPLACED", "RESOURCE_VARIABLE", "RESOURCE_VARIABLES", "TRAINER", "VARIABLE", "Part",
-           "as_table"]  # fmt: skip
+           "REPLACED", "RESOURCE_VARIABLE", "RESOURCE_VARIABLES", "TORCH_AUTOGRAD", "TORCH_EPOCHS",
+           "TORCH_LOSSES", "TORCH_MODULE", "TORCH_OPTIMIZER", "TORCH_SCALER", "TORCH_TRAINER",
+           "TRAINER", "VARIABLE", "Part", "as_table"]  # fmt: skip
 
 # The versions that legroom is tested with, the first and the last; see tests/versions/pairs.txt.
-KNOWN = {"keras": ("3.5", "3.15"), "tensorflow": ("2.16", "2.21")}
+KNOWN = {"keras": ("3.5", "3.15"), "tensorflow": ("2.16", "2.21"), "torch": ("2.11", "2.13")}
 
 NEEDED = "needed"
 REPLACED = "replaced"  # until it is taken off
@@ -63,6 +64,12 @@ class Part:
     def package(self) -> str:
         """The package that it belongs to."""
         return self.owner.partition(".")[0].partition(":")[0]
+
+    @property
+    def backend(self) -> str | None:
+        """The backend that it is about; None where it is there on any of them."""
+        inside = self.owner.removeprefix("keras.src.backend.").partition(".")[0].partition(":")[0]
+        return inside if inside in ("tensorflow", "torch") else None
 
     @property
     def paths(self) -> list[str]:
@@ -107,6 +114,8 @@ def _names(found: Any) -> set[str]:
 
 # Where most of them are.
 TRAINER = "keras.src.backend.tensorflow.trainer:TensorFlowTrainer"
+TORCH_EPOCHS = "keras.src.backend.torch.trainer"
+TORCH_TRAINER = f"{TORCH_EPOCHS}:TorchTrainer"
 OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 LOSS_SCALE_OPTIMIZER = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
 LAYER = "keras.src.layers.layer:Layer"
@@ -119,6 +128,11 @@ RESOURCE_VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 RESOURCE_VARIABLE = f"{RESOURCE_VARIABLES}:BaseResourceVariable"
 DATASET = "tensorflow:data.Dataset"
 CONTEXT = "tensorflow.python.eager.context:Context"
+TORCH_AUTOGRAD = "torch.autograd"
+TORCH_LOSSES = "torch._C._nn"
+TORCH_MODULE = "torch.nn:Module"
+TORCH_OPTIMIZER = "torch.optim:Optimizer"
+TORCH_SCALER = "torch.amp.grad_scaler:GradScaler"
 _EPOCHS = "keras.src.backend.tensorflow.trainer:TFEpochIterator"
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _STATELESS = "keras.src.backend.common.stateless_scope"
@@ -247,10 +261,46 @@ PARTS: list[Part] = [
          "and by it"),
     Part("guard", NEEDED, "tensorflow.python.client.pywrap_tf_session", ("TF_DeviceList*",),
          "what a device's allocator may hand out", optional=True),
+    # The same on PyTorch.
+    *(
+        Part("guard", REPLACED, TORCH_TRAINER, (f"make_{kind}_function",),
+             "hands Keras a guarded function instead of its own",
+             takes=("self", "force"), knows=(f"{kind}_function",))
+        for kind in ("train", "test", "predict")
+    ),
+    Part("guard", REPLACED, TORCH_TRAINER, ("fit", "evaluate", "predict", "train_on_batch",
+         "test_on_batch", "predict_on_batch"), "tells when a call begins and ends"),
+    Part("guard", NEEDED, TORCH_TRAINER, ("train_step", "test_step", "predict_step"), "the steps"),
+    Part("guard", REPLACED, TORCH_AUTOGRAD, ("backward",),
+         "losses of slices are weighted, and a slice ends there",
+         takes=("tensors", "grad_tensors")),
+    Part("guard", REPLACED, TORCH_MODULE, ("zero_grad",), "gradients of slices add up"),
+    Part("guard", REPLACED, TORCH_MODULE, ("__init__",), "a cap is put on with the first module"),
+    Part("guard", REPLACED, TORCH_OPTIMIZER, ("zero_grad",), "the same"),
+    Part("guard", ON_OBJECT, TORCH_OPTIMIZER, ("step",), "a step on trial moves nothing"),
+    Part("guard", REPLACED, TORCH_SCALER, ("scale",), "which loss was scaled"),
+    Part("guard", NEEDED, TORCH_SCALER, ("__init__",), "a step that failed is not half unscaled",
+         knows=("_per_optimizer_states",)),
+    Part("guard", NEEDED, "torch.optim.optimizer", ("register_optimizer_step_pre_hook",),
+         "tells when an optimizer is about to move"),
+    Part("guard", NEEDED, "torch", ("_foreach_copy_", "_foreach_mul_"),
+         "many tensors are changed in one launch"),
+    Part("guard", NEEDED, "torch.utils._python_dispatch:TorchDispatchMode", (),
+         "memory of a CPU is counted, and noise held still"),
+    Part("guard", NEEDED, "torch",
+         (
+          "_BatchNorm", "_cdata", "_clear_losses", "_growth_tracker", "_pytree",
+          "_qualified_op_name", "_schema", "_seed_generators", "_version",
+          "_wrapped_by_lr_sched",
+         ),
+         "versions and storages of tensors, ops as they are dispatched, and the like",
+         optional=True),
     # Batches in slices.
     Part("slices", REPLACED, LOSSES, ("reduce_weighted_values",),
          "a slice's loss is a share of the batch's",
          takes=("values", "sample_weight", "mask", "reduction", "dtype")),
+    Part("slices", BRIEFLY, TORCH_LOSSES, ("cross_entropy_loss", "nll_loss_nd"),
+         "a slice's loss is divided by its share of what the batch counts"),
     Part("slices", NEEDED, LOSSES, ("apply_mask",), "what Keras divides a loss by",
          takes=("sample_weight", "mask", "dtype", "reduction")),
     Part("slices", REPLACED, f"{LOSSES}:Loss", ("__call__",), "messages name the loss"),
@@ -308,6 +358,10 @@ PARTS: list[Part] = [
          "the second run begins with what the first one changed"),
     Part("recompute", NEEDED, "tensorflow.compiler.tf2xla.python.xla", ("optimization_barrier",),
          "XLA keeps the two runs apart"),
+    Part("recompute", NEEDED, "torch.utils.checkpoint", ("checkpoint",),
+         "runs a block again", takes=("use_reentrant", "context_fn")),
+    Part("recompute", NEEDED, "torch.utils.checkpoint", ("set_checkpoint_early_stop",),
+         "a block runs again as a whole"),
     # Trainings that resume.
     Part("resume", REPLACED, "keras.src.backend.tensorflow.trainer", ("TFEpochIterator",),
          "counts what a training has taken from its data"),
@@ -320,6 +374,22 @@ PARTS: list[Part] = [
          until="3.6"),
     Part("resume", NEEDED, _EPOCHS, ("__iter__",), "an epoch as Keras asks for it", since="3.7"),
     Part("resume", NEEDED, _EPOCHS, ("_current_iterator",), "an iterator that lasts for epochs",
+         optional=True),
+    Part("resume", REPLACED, TORCH_EPOCHS, ("TorchEpochIterator",),
+         "counts what a training has taken from its data"),
+    Part("resume", NEEDED, TORCH_TRAINER, ("fit",), "a training begins at a later epoch",
+         takes=("initial_epoch", "callbacks"), knows=("TorchEpochIterator", "_initial_epoch")),
+    Part("resume", NEEDED, f"{TORCH_EPOCHS}:TorchEpochIterator",
+         ("_get_iterator", "_enumerate_iterator", "__next__"),
+         "where Keras is in an epoch", since="3.7"),
+    Part("resume", NEEDED, f"{_ADAPTERS}.data_adapter_utils", ("get_torch_dataloader",),
+         "a stream that begins in its middle is handed to PyTorch as Keras does", optional=True),
+    Part("resume", NEEDED, "torch.nn:Module", ("_parameters",),
+         "tensors of PyTorch's own in a Keras model", optional=True),
+    Part("resume", NEEDED, TORCH_OPTIMIZER, ("_opt_called",),
+         "schedulers know that an optimizer has stepped", optional=True),
+    Part("resume", NEEDED, "torch.utils.data.dataloader:_SingleProcessDataLoaderIter",
+         ("_next_index",), "batches of a loader are passed over without being made",
          optional=True),
     Part("resume", NEEDED, "keras.src.trainers.trainer:Trainer",
          ("_compile_metrics", "_user_loss", "_user_metrics"),
@@ -351,6 +421,25 @@ PARTS: list[Part] = [
          "what a model is called with", optional=True),
     Part("estimate", NEEDED, RESOURCE_VARIABLE, ("_handle_name",),
          "a variable is named without a kernel", optional=True),
+    Part("estimate", NEEDED, "torch._subclasses.fake_tensor", ("FakeTensor", "FakeTensorMode"),
+         "a step runs without memory"),
+    Part("estimate", NEEDED, "torch.utils._python_dispatch", ("TorchDispatchMode",),
+         "every op of a step is seen"),
+    Part("estimate", NEEDED, "torch", ("_C",), "which op's gradient is computed"),
+    Part("estimate", NEEDED, "torch._C", ("_current_autograd_node", "_autograd"), "the same"),
+    Part("estimate", NEEDED, "torch._C._autograd", ("_get_sequence_nr",),
+         "which layer's op that is"),
+    Part("estimate", NEEDED, "torch.autograd.graph:Node", ("_sequence_nr",), "the same"),
+    Part("estimate", NEEDED, "torch:ops.aten", ("_local_scalar_dense",),
+         "those who look at values are answered"),
+    Part("estimate", NEEDED, TORCH_MODULE, (), "fake weights take the places of real ones",
+         knows=("_parameters", "_buffers")),
+    Part("estimate", NEEDED, "keras.src.backend.torch.core", ("get_device", "to_torch_dtype"),
+         "batches are as Keras makes them"),
+    Part("estimate", NEEDED, "torch._prims_common", ("suggest_memory_format",),
+         "whether a kernel copies what it is given"),
+    Part("estimate", NEEDED, "torch.utils.flop_counter", ("flop_registry",),
+         "what running a layer again would cost"),
     # `legroom.watch` and `legroom check`.
     Part("watch", REPLACED, TRAINER,
          ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch"),

@@ -15,10 +15,12 @@ import contextlib
 import fnmatch
 import functools
 import pkgutil
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from legroom.backends.base import SPELLED, used_name
 from legroom.backends.parts import BRIEFLY, ON_OBJECT, PARTS, REPLACED, Part
 
 __all__ = ["Make", "at_removal", "has", "is_off", "missing", "places", "put", "replaced", "set_on",
@@ -28,7 +30,6 @@ __all__ = ["Make", "at_removal", "has", "is_off", "missing", "places", "put", "r
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _ABSENT = object()
-_SPELLED = {"keras": "Keras", "tensorflow": "TensorFlow"}
 
 
 class _Place:
@@ -99,17 +100,26 @@ _removals: list[Callable[[], Any]] = []
 _off = False
 
 
-@functools.cache
 def missing(purpose: str) -> str | None:
     """What these versions lack for a purpose, as half a sentence; None where all is there.
 
     The first answer holds for the process: later, some of these parts are legroom's own.
     """
+    backend = used_name()
+    # A loop in plain PyTorch has nothing to do with Keras, which would bring a framework along.
+    without = "keras" if backend == "torch" and "keras" not in sys.modules else None
+    return _missing(purpose, backend, without)
+
+
+@functools.cache
+def _missing(purpose: str, backend: str, without: str | None) -> str | None:
     for part in PARTS:
+        if part.package == without or part.backend not in (None, backend):
+            continue
         if part.purpose == purpose and not part.optional:
             version = pkgutil.resolve_name(f"{part.package}:__version__")
             if part.known_in(version) and (lacking := part.lacks()) is not None:
-                return f"this {_SPELLED[part.package]} ({version}) has no {lacking}"
+                return f"this {SPELLED.get(part.package, 'Keras')} ({version}) has no {lacking}"
     return None
 
 

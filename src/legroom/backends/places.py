@@ -19,7 +19,7 @@ class Position:
         consumed: Batches that were taken from the last one of them.
         steps_seen: Keras's own count, which may run on over several epochs.
         num_batches: The length of an epoch, where Keras knows it by now.
-        checkpoint: The framework's own, where there is one and much would have to be passed over.
+        checkpoint: The framework's own, where there is one.
     """
 
     step: int
@@ -32,6 +32,25 @@ class Position:
 
 class Batches(Protocol):
     """An iterator over batches that can look one batch ahead."""
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a batch is made when it is taken, by who takes it, and none ahead of that."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was there before the place to begin at, and is not still to be asked for."""
+        ...
+
+    @property
+    def consumed(self) -> int:
+        """Batches that were taken."""
+        ...
+
+    def reach(self) -> None:
+        """Pass over what comes before the place to begin at."""
+        ...
 
     def peek(self) -> Any:
         """The next batch, which stays the next; None at the end."""
@@ -71,8 +90,17 @@ class Epochs(Protocol):
         """Whether the iterator of the last epoch is used in this one too."""
         ...
 
-    def pass_over(self, iterators: int) -> None:
-        """Leave the data as a training that has asked for so many iterators left it."""
+    def left(self) -> dict[str, Any] | None:
+        """What the data itself remembers when a training is over."""
+        ...
+
+    def pass_over(self, iterators: int, left: Any = None) -> None:
+        """Leave the data as a training that has asked for so many iterators left it.
+
+        Args:
+            iterators: How many it has asked for.
+            left: What the data remembered then.
+        """
         ...
 
 
@@ -102,6 +130,21 @@ class Watch(Protocol):
         """Between two batches: everything is consistent now."""
         ...
 
+    @property
+    def trains(self) -> bool:
+        """Whether the training has begun, and Keras does not only look at the data."""
+        ...
+
     def first_batch(self, step: Any, run: Callable[[Any], Any], batches: Batches) -> None:
-        """Before the first batch is taken."""
+        """Before the first batch is taken, by a function that takes its batches itself.
+
+        Args:
+            step: The step, which may be traced.
+            run: Runs the step on a batch.
+            batches: What it takes its batches from.
+        """
+        ...
+
+    def first_batch_taken(self, batches: Batches) -> None:
+        """Before the first batch is taken, by Keras, who hands it to a function that runs it."""
         ...

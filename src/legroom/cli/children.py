@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -21,13 +22,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from legroom.backends.base import SPELLED, used_name
 from legroom.core.errors import LegroomError
 from legroom.core.lifeline import ends_with_this
 from legroom.core.units import MEMORY_VARIABLE, UNITS_VARIABLE
 
-__all__ = ["Ended", "Workplace", "error_lines", "require_tensorflow", "workplace"]
+__all__ = ["Ended", "Workplace", "error_lines", "framework", "workplace"]
 
 _TICK = 0.2
+# The line of an error that says what was asked for.
+_RAN_OUT = re.compile(r"OOM when|can't allocate memory|out of memory")
 # What a user may have set for other runs and would change these.
 _NOT_PASSED_ON = (
     "LEGROOM_DISABLE",
@@ -41,7 +45,6 @@ _NOT_PASSED_ON = (
 )
 # Runs are compared number by number: oneDNN and TF32 would each round in a way of their own.
 _COMPARABLE = {
-    "KERAS_BACKEND": "tensorflow",
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "NVIDIA_TF32_OVERRIDE": "0",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -66,10 +69,16 @@ class Ended:
 
 
 class Workplace:
-    """A folder for the files of children, and the way to run them in it."""
+    """A folder for the files of children, and the way to run them in it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: The folder.
+        backend: What Keras runs on in them.
+    """
+
+    def __init__(self, folder: Path, backend: str) -> None:
         self.folder = folder
+        self.backend = backend
 
     def run(
         self,
@@ -89,7 +98,8 @@ class Workplace:
         """
         kept = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
         # Its temporary files lie in our folder, and go with it if it is killed.
-        kept |= {**_COMPARABLE, "TMPDIR": str(self.folder), **(environment or {})}
+        kept |= {**_COMPARABLE, "KERAS_BACKEND": self.backend, "TMPDIR": str(self.folder)}
+        kept |= environment or {}
         began = time.monotonic()
         child = subprocess.Popen(
             [sys.executable, *(str(part) for part in command)],
@@ -111,36 +121,56 @@ class Workplace:
 
 
 @contextlib.contextmanager
-def workplace() -> Iterator[Workplace]:
-    """A place to run children in, gone at the end whatever happens."""
+def workplace(backend: str) -> Iterator[Workplace]:
+    """A place to run children in, gone at the end whatever happens.
+
+    Args:
+        backend: What Keras runs on in them.
+    """
     with (
         _ended_by(signal.SIGTERM, signal.SIGHUP),
         tempfile.TemporaryDirectory(prefix="legroom-", ignore_cleanup_errors=True) as folder,
     ):
-        yield Workplace(Path(folder).resolve())
+        yield Workplace(Path(folder).resolve(), backend)
 
 
-def require_tensorflow() -> None:
-    """Say so, before anything is started, if there is no TensorFlow.
+def framework() -> str:
+    """What Keras runs on here, as it calls it; of those that legroom knows, one that is installed.
 
     Raises:
         LegroomError: If there is none.
     """
-    if importlib.util.find_spec("tensorflow") is None:
+    name = used_name()
+    if "KERAS_BACKEND" not in os.environ and not _has("tensorflow") and _has("torch"):
+        # Keras would not find the one that it looks for by default, here and in children.
+        name = os.environ["KERAS_BACKEND"] = "torch"
+    if name not in SPELLED:
         raise LegroomError(
-            f"This needs TensorFlow, and the Python at {sys.executable} has none. "
-            'Install it with: pip install "legroom[tensorflow]"'
+            f"This runs on TensorFlow and on PyTorch; here Keras runs on {name!r}. "
+            "Set KERAS_BACKEND to tensorflow or torch."
         )
+    if not _has(name):
+        raise LegroomError(
+            f"This needs {SPELLED[name]}, and the Python at {sys.executable} has none. "
+            f'Install it with: pip install "legroom[{name}]"'
+        )
+    return name
+
+
+def _has(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 def error_lines(output: str) -> str:
     """The message of the error that a script died of, without the trace that led to it."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    from rich.text import Text
+
+    lines = [Text.from_ansi(line).plain.strip() for line in output.splitlines() if line.strip()]
     for number in range(len(lines) - 1, -1, -1):
         name, colon, rest = lines[number].partition(": ")
         last = name.rpartition(".")[2]
         if colon and " " not in name and last.endswith(("Error", "Exception", "Exit")):
-            told = [line for line in (rest, *lines[number + 1 :]) if "OOM when" in line]
+            told = [line for line in (rest, *lines[number + 1 :]) if _RAN_OUT.search(line)]
             return f"{last}: {told[-1] if told else rest}"
     return lines[-1] if lines else "no output"
 

@@ -24,6 +24,8 @@ _SHARE = 0.5
 _MB = 10**6
 _PROMISED = 1e-4
 _HERE = Path(__file__).parent
+# How TensorFlow and PyTorch say that memory ran out, PyTorch on a GPU and on a CPU.
+_RAN_OUT = ("ResourceExhausted", "RESOURCE_EXHAUSTED", "OutOfMemory", "can't allocate memory")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +82,12 @@ def demo(as_json: bool) -> None:
     `legroom run`, where it finishes. Then the weights of the first and the last are compared. Takes
     about a minute.
     """
-    from legroom.cli.children import require_tensorflow, workplace
+    from legroom.cli.children import framework, workplace
     from legroom.cli.stages import Stages
 
-    require_tensorflow()
+    backend = framework()
     stages = Stages(to_stderr=as_json)
-    with workplace() as place:
+    with workplace(backend) as place:
         result = _Demo(place, stages).run()
     if as_json:
         click.echo(result.to_json(indent=2))
@@ -152,12 +154,12 @@ class _Demo:
 
         ended, _ = self._run_measured("plain", cap, {})
         error = error_lines(ended.output)
-        names = ("ResourceExhausted", "RESOURCE_EXHAUSTED")
-        died = ended.code != 0 and any(name in ended.output for name in names)
+        died = ended.code != 0 and any(name in ended.output for name in _RAN_OUT)
         self._found.update(plain_died=died, plain_error=error if ended.code else "")
         if died:
-            wait = "TensorFlow waits for memory a while before it gives up"
-            self._stages.line(f"died after {ended.seconds:.0f} s ({wait}):")
+            wait = " (TensorFlow waits for memory a while before it gives up)"
+            wait = wait if self._place.backend == "tensorflow" else ""
+            self._stages.line(f"died after {ended.seconds:.0f} s{wait}:")
             self._stages.line(error, style="red", indent="     ")
         else:
             self._show_error(ended)

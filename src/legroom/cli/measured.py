@@ -12,6 +12,8 @@ from pathlib import Path
 
 __all__ = ["main"]
 
+_NO_CAP = 2**44
+
 
 def main() -> None:
     """Run the script; whatever becomes of it, write down the peak and the device."""
@@ -19,17 +21,22 @@ def main() -> None:
     # This folder is on the module path because the file is run from it; the script's is to be.
     sys.path[0] = str(Path(__file__).parents[2])
     import legroom
+    from legroom.backends.base import current
     from legroom.core.main_script import run_as_main
+    from legroom.machine.process import fallen_bytes
 
-    if int(limit):
-        legroom.limit(int(limit))
+    on_host = current().name == "torch" and not current().caps.uses_gpu()
+    # The address space is counted under a cap only, and that one is no cap.
+    if int(limit) or on_host:
+        legroom.limit(int(limit) or _NO_CAP)
     try:
         run_as_main(script_argv)
     finally:
-        from legroom.backends.base import current
-
         device = current().device
-        facts = {"peak_bytes": device.peak_bytes(), "device": device.device_name()}
+        peak = device.peak_bytes()
+        if peak is None and (in_use := device.in_use_bytes()) is not None:
+            peak = in_use + fallen_bytes()
+        facts = {"peak_bytes": peak, "device": device.device_name()}
         Path(note).write_text(json.dumps(facts))
 
 

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_ON_A_GPU = (
-    "This counts the step as TensorFlow's own executor runs it. On a GPU Keras has XLA compile it "
-    "by default, which can take more or less than that."
-)
+_ON_A_GPU = {
+    "tensorflow": "This counts the step as TensorFlow's own executor runs it. On a GPU Keras has "
+    "XLA compile it by default, which can take more or less than that.",
+    "torch": "This counts the step as PyTorch runs it on a CPU. On a GPU the kernels of cuDNN and "
+    "cuBLAS take a few percent more.",
+}
 
 
 def main() -> None:
@@ -46,6 +48,7 @@ class _Worker:
 
     def answer(self, model: Any, batch_size: int, data: Any = None) -> None:
         """Plan for a model, and write the plan down."""
+        from legroom.backends.base import current
         from legroom.planning import plan
 
         question = self._question
@@ -60,7 +63,7 @@ class _Worker:
             source=question.source,
         )
         if question.on_gpu and made.estimate.source != "compiled":
-            made = dataclasses.replace(made, notes=(*made.notes, _ON_A_GPU))
+            made = dataclasses.replace(made, notes=(*made.notes, _ON_A_GPU[current().name]))
         self._write(made.to_dict())
 
     def fail(self, error: Exception) -> NoReturn:

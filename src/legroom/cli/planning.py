@@ -1,8 +1,8 @@
 """What ``legroom plan`` asks, answered in a process of its own.
 
-The process imports TensorFlow and makes the model, or runs the user's script up to its first
-`fit`. So a script that dies takes nothing along, and what TensorFlow prints does not mix with the
-answer, which comes back in a file.
+The process imports the framework and makes the model, or runs the user's script up to its first
+`fit`. So a script that dies takes nothing along, and what the framework prints does not mix with
+the answer, which comes back in a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from legroom.cli.children import require_tensorflow
+from legroom.backends.base import current
+from legroom.cli.children import framework
 from legroom.cli.stages import Stages
 from legroom.core.errors import BadBudgetError, CannotFitError, LegroomError
 from legroom.core.records import Record
@@ -66,7 +67,7 @@ def ask(question: Question, *, again: bool = False) -> tuple[Plan, datetime.date
     Raises:
         LegroomError: What the other process met, under the same class.
     """
-    require_tensorflow()
+    framework()
     return kept_answer(Plan, _key(question), lambda: _ask(question, again=again), again=again)
 
 
@@ -74,18 +75,26 @@ def _key(question: Question) -> dict[str, Any] | None:
     """What an answer depends on; None where that is a script, or the memory that is free now."""
     if question.script is not None or question.budget_bytes is None:
         return None
-    model = question.model and hashlib.sha256(Path(question.model).read_bytes()).hexdigest()
-    return {**question.to_dict(), "model": model}
+    return {**question.to_dict(), "model": question.model and _digest(Path(question.model))}
+
+
+def _digest(path: Path) -> str:
+    """What tells a file from others; read in pieces, for it may be larger than the memory."""
+    seen = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            seen.update(piece)
+    return seen.hexdigest()
 
 
 def _ask(question: Question, *, again: bool) -> Plan:
     with tempfile.TemporaryDirectory(prefix="legroom-", ignore_cleanup_errors=True) as folder:
         answer = Path(folder) / "answer.json"
         worker = Path(__file__).with_name("plan_worker.py")
-        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+        environment = {**os.environ, "KERAS_BACKEND": current().name}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        if again:
-            environment[FOLDER_VARIABLE] = "off"
+        if again or question.script is None:
+            environment[FOLDER_VARIABLE] = "off"  # what is kept of it is kept here
         if question.script is None:
             environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
         with _progress(question):

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["SelfTest", "SelfTestCheck", "selftest"]
 
 _MIB = 2**20
-# Enough for TensorFlow itself and a small net; a GPU's libraries want workspaces of their own.
+# Enough for a framework itself and a small net; a GPU's libraries want workspaces of their own.
 _CAP_CPU, _CAP_GPU = 256 * _MIB, 1024 * _MIB
 _WORKER = Path(__file__).with_name("selftest_worker.py")
 _CHECKS = {
     "limit": "the device's limit is known",
-    "cap": "a cap is a cap: TensorFlow gets no more",
+    "cap": "a cap is a cap: no more can be had",
     "survive": "running out of memory is survived, and changes nothing",
     "slices": "slices make the update of the whole batch (float32)",
     "mixed": "slices in half precision stay finite (mixed_float16)",
@@ -69,12 +69,12 @@ class SelfTest(Record):
     """All checks on this machine.
 
     Attributes:
-        device: The device that TensorFlow trained on.
+        device: The device that was trained on.
         cap_bytes: The cap under which the checks ran.
-        versions: Of Python, TensorFlow, Keras and legroom, and the system.
+        versions: Of Python, the framework, Keras and legroom, and the system.
         checks: What became of each check.
-        memory: What was read of the device's memory: TensorFlow's own word, and the driver's. On a
-            GPU without the cap, and without taking more than a little of it.
+        memory: What was read of the device's memory: the framework's own word, and the driver's.
+            On a GPU without the cap, and without taking more than a little of it.
     """
 
     device: str
@@ -99,23 +99,24 @@ def selftest(as_json: bool) -> None:
     """Check on this machine that caps, recovery and sameness hold.
 
     Small trainings in processes of their own, under a cap of 256 MiB (1 GiB on a GPU), whatever
-    the machine has. Takes one to two minutes, most of it TensorFlow's own waits for memory.
+    the machine has, on the framework that Keras uses here. On TensorFlow they take one to two
+    minutes, most of it TensorFlow's own waits for memory.
     """
-    from legroom.backends.base import current
-    from legroom.cli.children import require_tensorflow, workplace
+    from legroom.backends.base import SPELLED, named
+    from legroom.cli.children import framework, workplace
     from legroom.cli.stages import Stages
     from legroom.core.units import format_bytes
 
-    require_tensorflow()
+    backend = framework()
     stages = Stages(to_stderr=as_json)
-    cap = _CAP_GPU if current().caps.uses_gpu() else _CAP_CPU
+    cap = _CAP_GPU if named(backend).caps.uses_gpu() else _CAP_CPU
     stages.line(
         f"Seven checks, each in a process of its own that uses at most {format_bytes(cap)}.",
         indent="",
     )
     checks: list[SelfTestCheck] = []
     facts: dict[str, Any] = {}
-    with workplace() as place:
+    with workplace(backend) as place:
         for number, name in enumerate(_CHECKS, 1):
             with stages.waiting(f"{number} of {len(_CHECKS)}: {_CHECKS[name]}"):
                 check, found = _run(place, name, cap)
@@ -125,13 +126,13 @@ def selftest(as_json: bool) -> None:
     result = SelfTest(
         facts.get("device", "unknown"),
         cap,
-        _versions(facts),
+        _versions(backend, facts),
         tuple(checks),
         None if memory is None else DeviceReading.from_dict(memory),
     )
-    stages.heading(f"legroom selftest on {result.device}")
+    stages.heading(f"legroom selftest on {result.device}, {SPELLED[backend]}")
     stages.console.print(_table(result))
-    if result.device.startswith("GPU"):
+    if result.device.startswith("GPU") and backend == "tensorflow":
         stages.line(
             "TensorFlow on a GPU is not yet verified by us. Please tell us what this says: "
             "the output of legroom selftest --json is all we need.",
@@ -195,13 +196,13 @@ def _table(result: SelfTest) -> Table:
     return table
 
 
-def _versions(facts: dict[str, Any]) -> dict[str, str]:
+def _versions(backend: str, facts: dict[str, Any]) -> dict[str, str]:
     import legroom
 
     return {
         "system": platform.platform(),
         "python": platform.python_version(),
-        "tensorflow": str(facts.get("tensorflow", "unknown")),
+        backend: str(facts.get(backend, "unknown")),
         "keras": str(facts.get("keras", "unknown")),
         "legroom": legroom.__version__,
     }

@@ -24,6 +24,7 @@ _MAPS = 16  # of the first layer
 _STEPS = 4
 _WARM_UP = 2  # steps before the first that are steady
 _LEFT = (0.6, 0.45, 0.3, 0.2, 0.1, 0.03)  # of what a step needs, one step after the other
+_PART = 0.3  # of the cap, which a step takes, about
 _CLOSE = 1e-4  # of the largest value in a tensor: what the order of float additions may change
 
 
@@ -37,20 +38,24 @@ def main() -> None:
 
     if check == "limit" and current().caps.uses_gpu():
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    elif current().name == "torch":
+        import keras  # a cap counts from what PyTorch has taken by then
+
+        legroom.limit(int(cap))
     else:
         legroom.limit(int(cap))
     import keras
 
     keras.utils.set_random_seed(1)
     found = _CHECKS[check](int(cap))
-    versions = {name: sys.modules[name].__version__ for name in ("keras", "tensorflow")}
+    versions = {name: str(sys.modules[name].__version__) for name in ("keras", current().name)}
     found |= {"device": current().device.device_name(), **versions}
     Path(result).write_text(json.dumps(found))
 
 
 def _check_limit(limit: int) -> dict[str, Any]:
     """The device's limit is known, and nobody contradicts it."""
-    from legroom.backends.base import current
+    from legroom.backends.base import SPELLED, current
     from legroom.machine.budget import describe_reading, judge
 
     held = _take(2**20)
@@ -62,7 +67,8 @@ def _check_limit(limit: int) -> dict[str, Any]:
         passed = bool(reading.allocator_bytes) and (found.certain or reading.free_bytes is None)
     else:
         passed = found.certain and found.limit_bytes == limit
-    return {"passed": passed, "figures": describe_reading(reading), "memory": reading.to_dict()}
+    told = describe_reading(reading, SPELLED[current().name])
+    return {"passed": passed, "figures": told, "memory": reading.to_dict()}
 
 
 def _check_cap(limit: int) -> dict[str, Any]:
@@ -119,7 +125,9 @@ def _check_survive(limit: int) -> dict[str, Any]:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch >= _WARM_UP and not self.takes:
-                self.need += current().device.peak_bytes() or 0
+                peak = current().device.peak_bytes()
+                # Nobody counts it on a CPU with PyTorch: there it is what `_model` aims at.
+                self.need = int(limit * _PART) if peak is None else self.need + peak
             self.held = None
 
         def hear(self, event: Event) -> None:
@@ -195,22 +203,31 @@ def _check_mixed(limit: int) -> dict[str, Any]:
 
 def _check_refuse(limit: int) -> dict[str, Any]:
     """What can't fit says so, and has changed nothing."""
+    import keras
+
     import legroom
+
+    class Takes(keras.callbacks.Callback):  # type: ignore[misc]
+        """Takes nearly all when a step is about to run: Keras has started its threads by then."""
+
+        held: Any = None
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            # Half of the image's first maps are left, which one op asks for: where the small ones
+            # find no room, each waits ten seconds for it.
+            self.held = _take_all_but(x[..., 0].nbytes * _MAPS // 2, limit)
 
     model, untouched = _model(limit), _model(limit)
     x, y = _data(model, 1)
     for each in (model, untouched):
         each.fit(x, y, verbose=0)
-    # Half of the image's first maps, which one op asks for: where the small ones find no room, each
-    # waits ten seconds for it.
-    held = _take_all_but(x[..., 0].nbytes * _MAPS // 2, limit)
-    message = ""
+    message, taker = "", Takes()
     try:
-        legroom.fit(model, x, y, batch_size=1, verbose=0)
+        legroom.fit(model, x, y, batch_size=1, verbose=0, callbacks=[taker])
     except legroom.CannotFitError as error:
         message = str(error)
+    taker.held = None
     off = _difference(untouched, model)
-    del held
     gc.collect()
     history = legroom.fit(model, x, y, batch_size=1, verbose=0)
     return {
@@ -240,7 +257,7 @@ def _model(limit: int, optimizer: str = "SGD") -> Any:
     import keras
 
     # About eight tensors of the size of the first maps are alive at the peak of a step.
-    side = max(16, int((limit * 0.3 / (_BATCH * _MAPS * 4 * 8)) ** 0.5))
+    side = max(16, int((limit * _PART / (_BATCH * _MAPS * 4 * 8)) ** 0.5))
     keras.utils.set_random_seed(2)
     model = keras.Sequential(
         [
@@ -280,7 +297,8 @@ def _take_all_but(leave: int, limit: int) -> list[Any]:
     """All of the device but so much, in small pieces: what is free lies in pieces as well."""
     from legroom.backends.base import current
 
-    piece = min(2**20, max(2**16, leave // 4))
+    # Not smaller, or PyTorch's on a CPU would come from larger pieces that the C library keeps.
+    piece = min(2**20, max(2**18, leave // 4))
     held: list[Any] = []
     while (count := (limit - leave - (current().device.in_use_bytes() or 0)) // piece) > 0:
         held += [_take(piece) for _ in range((count + 1) // 2)]

@@ -6,7 +6,9 @@ left out with one sentence.
 
 from __future__ import annotations
 
-from legroom.core.events import Note, emit
+import sys
+
+from legroom.core.events import Note, emit, is_heard
 
 __all__ = ["in_a_line", "say_left_out"]
 
@@ -23,6 +25,8 @@ def say_left_out(what: str, why: str) -> None:
     if what not in _said:
         _said.add(what)
         emit(Note(f"{what}: {why}", left_out=True))
+        if not is_heard():
+            print(f"legroom: {what}: {why}", file=sys.stderr)
 
 
 def in_a_line(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections.abc
 from typing import Any
 
-from legroom.backends.base import imported
+from legroom.backends.base import imported, used_name
 from legroom.core.findings import Finding, ranked
 from legroom.core.stages import Stage
 from legroom.core.units import format_bytes
@@ -98,7 +98,7 @@ def check_arrays(data: Any, place: str = "", *, batch_size: int | None = None) -
     arrays = [array for array in _arrays(data) if array.nbytes > 0]
     total = sum(array.nbytes for array in arrays)
     found = []
-    if total >= _WORTH:
+    if total >= _WORTH and used_name() == "tensorflow":  # PyTorch uses the arrays as they are
         text = (
             f"fit copies {format_bytes(total)} of arrays: TensorFlow's own copy and a temporary "
             f"one, beside yours. That is {format_bytes(_COPIES * total)} more at its peak."

@@ -21,6 +21,7 @@ from typing import Any
 from legroom.backends import patches
 from legroom.backends.base import imported
 from legroom.core.aside import say_left_out
+from legroom.core.errors import UnsupportedModelError
 from legroom.core.events import Found, Note, emit
 from legroom.core.findings import Finding
 from legroom.doctor.examiner import UNEXPLAINED, Examiner
@@ -170,7 +171,11 @@ class Watcher:
                     with terminal():
                         say_left_out("what TensorFlow and Keras keep is not watched", lacking)
                     return
-                self._signs = self._examiner.signs = backend.growth_signs.Signs(self)
+                try:
+                    signs = backend.growth_signs
+                except UnsupportedModelError:
+                    continue  # memory is watched without them
+                self._signs = self._examiner.signs = signs.Signs(self)
                 self._signs.start()
 
     def call_begins(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -11,7 +12,7 @@ from legroom.core.aside import say_left_out
 from legroom.core.disabled import is_disabled
 from legroom.core.errors import UnsupportedModelError
 from legroom.core.units import parse_size
-from legroom.guarding.importing import after_import
+from legroom.guarding.importing import after_import, cap_imported
 from legroom.guarding.options import GuardOptions
 
 if TYPE_CHECKING:
@@ -129,9 +130,10 @@ def limit(size: str | int) -> None:
         backend.device.set_limit(limit_bytes)
     else:
         os.environ.update(backend.caps.cap_environment(limit_bytes))
-        if backend.caps.uses_gpu():
-            # A GPU is capped by a call, not by the environment: not yet verified on one.
-            after_import(backend.name, lambda _: limit(limit_bytes))
+        # What is capped by a call, when it is there. A script may turn out to be plain PyTorch.
+        for name in dict.fromkeys((backend.name, "torch")):
+            cap = functools.partial(cap_imported, name, limit_bytes)
+            after_import(name, lambda _, cap=cap: cap())  # type: ignore[misc]
 
 
 def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:
@@ -141,10 +143,12 @@ def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:
     passes that had ended are over at once. Elsewhere it is a plain loop.
 
     Args:
-        dataset: What to go through, once. Data that can be asked for by number is; other data is
+        dataset: What to go through, once. Data that can be asked for by number is; a `DataLoader`
+            without workers draws its order again and reads nothing before the place; other data is
             read and passed over up to the place, so it must come in the same order again.
         state: What the loop changes, by name: models, optimizers, metrics, variables, lists and
-            dicts of plain values.
+            dicts of plain values; on PyTorch modules, optimizers, schedulers, a `GradScaler`, and
+            whatever else has a `state_dict`.
     """
     from legroom.snapshots.run import current_run
 

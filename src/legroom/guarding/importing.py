@@ -7,18 +7,20 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 from legroom.backends import patches
-from legroom.backends.base import current, running
+from legroom.backends.base import current, named, running, used_name
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
+from legroom.core.units import MEMORY_VARIABLE
 
-__all__ = ["after_import", "install_when_imported"]
+__all__ = ["after_import", "cap_imported", "install_when_imported"]
 
 
 def install_when_imported(*, exact: bool = False) -> None:
@@ -34,6 +36,16 @@ def install_when_imported(*, exact: bool = False) -> None:
             _guard_everything(exact)
 
     after_import("keras", guard_all)
+    after_import("torch", lambda _: named("torch").functions.advise_loops())
+    if (cap := os.environ.get(MEMORY_VARIABLE, "")).isdigit():
+        # Nobody knows before whether a script uses Keras, and on what.
+        after_import("torch", lambda _: cap_imported("torch", int(cap)))
+
+
+def cap_imported(name: str, limit_bytes: int) -> None:
+    """A framework was imported: cap it, if it is the one that trains."""
+    if used_name() == name:
+        named(name).caps.cap_imported(limit_bytes)
 
 
 def _guard_everything(exact: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import keras
 import numpy as np
 
 from legroom.backends.places import Position
@@ -35,11 +36,44 @@ class KeptSequence:
             self.stand_in.max_queue_size = min(2, self.stand_in.max_queue_size)
         self._began: tuple[Any, list[Any]] = ({}, [])
 
-    def collect(self, position: Position | None, arrays: list[Any]) -> dict[str, Any]:
-        """What it takes to come to this place again; the position is None between epochs."""
+    @classmethod
+    def instead_of(
+        cls, arguments: dict[str, Any], shuffled_again: bool, *, lean: bool
+    ) -> KeptSequence | None:
+        """Put one into the place of the user's own among `fit`'s arguments; None where it stays.
+
+        Args:
+            arguments: What `fit` is called with.
+            shuffled_again: Whether Keras would shuffle its batches once more.
+            lean: Read little ahead.
+        """
+        x = arguments.get("x")
+        if not isinstance(x, keras.utils.PyDataset) or arguments.get("steps_per_epoch"):
+            return None
+        if getattr(x, "num_batches", None) is None:
+            return None  # without an end: counted like any other stream
+        if arguments.get("shuffle") and shuffled_again:
+            return None  # in an order that is not the stand-in's alone
+        made = cls(x, bool(arguments.get("shuffle")), lean=lean)
+        arguments["x"] = made.stand_in
+        arguments["shuffle"] = False
+        return made
+
+    def collect(
+        self, position: Position | None, arrays: list[Any], *, in_turn: bool = False
+    ) -> dict[str, Any]:
+        """What is needed to come to this place again.
+
+        Args:
+            position: The place; None between epochs.
+            arrays: Arrays are put here.
+            in_turn: Whether no batch was made that was not taken yet.
+        """
         if position is None:
             order = self.stand_in.drawn_ahead
             remembered = self._capture(arrays)
+        elif in_turn:
+            order, remembered = self.stand_in.order, self._capture(arrays)
         else:
             # Its epoch began with what it remembered then; the batches since have drawn from that.
             order = self.stand_in.order

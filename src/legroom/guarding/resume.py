@@ -16,16 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 
 from legroom.backends.base import current
 from legroom.backends.places import Batches, Epochs, Position
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.errors import SnapshotError
-from legroom.core.events import EpochStarted, Note, Resumed, emit
+from legroom.core.events import Note, Resumed, emit
 from legroom.guarding import wording
+from legroom.guarding.fit_hook import Hook, as_list, with_hook
 from legroom.guarding.kept_sequence import KeptSequence
-from legroom.guarding.sampling import sampler
+from legroom.guarding.random_numbers import RandomNumbers, set_unmoved
 from legroom.guarding.stopping import Stopping
 from legroom.machine.memory import held_back, host_available
 from legroom.snapshots import attributes
@@ -70,7 +70,7 @@ class KeptFit:
         self._own = next(iter(self._arguments))  # `self`, whatever it is called
         self._report = report
         self._training = run.next_training()
-        self._callbacks = _as_list(self._arguments.get("callbacks"))
+        self._callbacks = as_list(self._arguments.get("callbacks"))
         self._stopping = Stopping()
         self._kept: Content | None = None
         self._finished = False
@@ -98,6 +98,11 @@ class KeptFit:
     def waits(self) -> bool:
         """Whether something is to be put back before the first batch."""
         return self._kept is not None
+
+    @property
+    def trains(self) -> bool:
+        """Whether the training has begun, and Keras does not only look at the data."""
+        return self._first_epoch is not None
 
     def __call__(self) -> Any:
         """Train, or go on, or return what was."""
@@ -149,7 +154,8 @@ class KeptFit:
 
     def _train(self) -> Any:
         arguments = dict(self._arguments)
-        arguments["callbacks"] = self._with_hook(arguments["callbacks"])
+        hook = Hook(self.train_begins, self.epoch_begins)
+        arguments["callbacks"] = with_hook(arguments["callbacks"], hook)
         self._stand_in(arguments)
         if self._kept is not None:
             arguments["initial_epoch"] = self._kept.values["epoch"]
@@ -175,7 +181,8 @@ class KeptFit:
             with self._backend.epochs.watched(self):
                 self._fit(**arguments)
         except _Replayed:
-            pass
+            if hasattr(self._model, "eval"):  # on PyTorch, where `fit` leaves it so
+                self._model.eval()
         if self._kept is not None:  # it had no batch at all to be left before
             self._restore(kept, [])
         file = self._run.folder.result(self._training).name
@@ -185,23 +192,8 @@ class KeptFit:
 
     def _stand_in(self, arguments: dict[str, Any]) -> None:
         """Put a data set that can begin in the middle into the place of the user's own."""
-        x = arguments.get("x")
-        if not isinstance(x, keras.utils.PyDataset) or arguments.get("steps_per_epoch"):
-            return
-        if getattr(x, "num_batches", None) is None:
-            return  # without an end: counted like any other stream
-        if arguments.get("shuffle") and self._backend.epochs.shuffles_again():
-            return  # in an order that is not the stand-in's alone
-        self._sequence = KeptSequence(x, bool(arguments.get("shuffle")), lean=self._run.lean)
-        arguments["x"] = self._sequence.stand_in
-        arguments["shuffle"] = False
-
-    def _with_hook(self, callbacks: Any) -> Any:
-        hook = _Hook(self)
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(hook)
-            return callbacks
-        return [*_as_list(callbacks), hook]
+        again = self._backend.epochs.shuffles_again()
+        self._sequence = KeptSequence.instead_of(arguments, again, lean=self._run.lean)
 
     # Called by Keras, through the hook and through the data.
 
@@ -230,6 +222,9 @@ class KeptFit:
             if values["checkpoint"] is not None:
                 position.checkpoint = decode(values["checkpoint"], arrays)
             set_randomness(values["iterator_randomness"], arrays)
+            if position.consumed == 0:
+                # Nothing was drawn since: not even by who was asked for an iterator.
+                self._backend.state.set_seeds(values["seeds"], arrays)
             if self._sequence is not None and values["sequence"] is not None:
                 self._sequence.seek(position, values["sequence"], arrays)
         if not epochs.goes_on():
@@ -253,11 +248,13 @@ class KeptFit:
             return
         if asked is None and not self._run.due(epoch_ended=epoch_ended):
             return
+        # First: to know whether it is over, the next batch may have to be made.
+        numbers = RandomNumbers(self._backend.state)
         if epochs.over():
             return  # Keras still has to end the epoch: the next one's start is a better moment
         if something_done:
             try:
-                self._snapshot(epochs, at_once=asked is not None)
+                self._snapshot(epochs, numbers, at_once=asked is not None)
             except SnapshotError:
                 raise
             except Exception as error:
@@ -287,7 +284,40 @@ class KeptFit:
             digest = batches.digest()  # this is where batches are passed over
             after: list[Any] = []
             drawn = randomness(after)
-            self._set_own_randomness(kept, data_randomness, (drawn, after))
+            set_unmoved(kept.values["randomness"], kept.arrays, data_randomness, (drawn, after))
+        self._say_resumed(kept, digest, began)
+
+    def first_batch_taken(self, batches: Batches) -> None:
+        """The same where Keras takes the batches itself: the first one is made in here."""
+        kept = self._kept
+        assert kept is not None
+        began = time.monotonic()
+        state, values, arrays = self._backend.state, kept.values, kept.arrays
+        before = RandomNumbers(state)
+        if not self._finished:
+            batches.reach()  # this is where batches are passed over
+        if batches.begun and not self._finished:
+            state.set_seeds(values["seeds"], arrays)
+            if batches.in_turn:
+                # Whatever draws, data or step, has drawn in its turn: so it does again from here.
+                set_randomness(values["randomness"], arrays)
+        digest = batches.digest() if batches.consumed and not self._finished else None
+        # A step that can't be traced makes some of its variables when it first runs.
+        missing = set(values["parts"]) - set(state.parts_of(self._model))
+        unborn = missing or len(state.training_variables(self._model)) < len(values["variables"])
+        batch = batches.peek() if unborn else None
+        drawn = RandomNumbers(state)
+        if unborn:
+            self._model.train_function([batch])  # whatever this does is overwritten at once
+        self._restore(kept, [])
+        if self._finished:
+            raise _Replayed
+        drawn.put_back()
+        if batches.begun and not batches.in_turn:
+            set_unmoved(values["randomness"], arrays, before.taken, drawn.taken)
+        self._say_resumed(kept, digest, began)
+
+    def _say_resumed(self, kept: Content, digest: int | None, began: float) -> None:
         self._kept = None
         if digest != kept.values["digest"]:
             emit(Note(wording.other_data()))
@@ -310,7 +340,7 @@ class KeptFit:
 
     # Taking and putting back.
 
-    def _snapshot(self, epochs: Epochs, *, at_once: bool = False) -> None:
+    def _snapshot(self, epochs: Epochs, numbers: RandomNumbers, *, at_once: bool = False) -> None:
         self._report()
         needed = self._backend.state.state_bytes(
             self._backend.state.training_variables(self._model, self._graphs())
@@ -321,7 +351,7 @@ class KeptFit:
         position = epochs.position()
         self._run.write(
             self._training,
-            lambda arrays: self._collect(epochs, position, arrays),
+            lambda arrays: self._collect(epochs, position, numbers, arrays),
             at_once=at_once,
             epoch=self._epoch,
             step=position.step,
@@ -333,9 +363,10 @@ class KeptFit:
             return
         epochs = self._epochs
         position = None if epochs is None else epochs.position()
+        numbers = RandomNumbers(self._backend.state)
         self._run.write(
             self._training,
-            lambda arrays: self._collect(epochs, position, arrays, finished=True),
+            lambda arrays: self._collect(epochs, position, numbers, arrays, finished=True),
             finished=True,
             epoch=self._epoch,
         )
@@ -344,12 +375,15 @@ class KeptFit:
         self,
         epochs: Epochs | None,
         position: Position | None,
+        numbers: RandomNumbers,
         arrays: list[Any],
         *,
         finished: bool = False,
     ) -> dict[str, Any]:
         """All that the training is, in one consistent moment."""
         counted = None if epochs is None else epochs.counted
+        arrays.extend(numbers.arrays)  # at the beginning, where they are as they were
+        state = self._backend.state
         values: dict[str, Any] = {
             "training": self._training,
             "fingerprint": self._parts,
@@ -364,16 +398,20 @@ class KeptFit:
                 else self._run.folder.next_snapshot(self._training)
             ).name,
             "variables": self._copies.read(
-                self._backend.state.training_variables(self._model, self._graphs()), arrays
+                state.training_variables(self._model, self._graphs()), arrays
             ),
+            "parts": {
+                name: encode(state.take(part), arrays)
+                for name, part in state.parts_of(self._model).items()
+            },
             "callbacks": capture_callbacks(self._callbacks, arrays),
             "history": attributes.capture(self._model.history, arrays),
             "stop_training": bool(self._model.stop_training),
-            "seeds": self._backend.state.seeds(arrays),
+            "seeds": numbers.seeds,
             "iterators": 0 if epochs is None else epochs.iterators,
         }
         self._reserve.left = max(0, self._copy_bytes() - self._copies.nbytes)
-        values["randomness"] = randomness(arrays)
+        values["randomness"] = numbers.randomness
         values["iterator_randomness"] = values["randomness"]
         passes_over = position is not None and position.consumed > 0 and not finished
         if passes_over and self._iterator_randomness is not None:
@@ -383,10 +421,15 @@ class KeptFit:
         values["sequence"] = None
         if self._sequence is not None and position is not None:
             in_epoch = position.step > 0 and not finished
-            values["sequence"] = self._sequence.collect(position if in_epoch else None, arrays)
+            in_turn = counted is not None and counted.in_turn
+            values["sequence"] = self._sequence.collect(
+                position if in_epoch else None, arrays, in_turn=in_turn
+            )
             drawn = self._sequence.randomness_at(position, arrays) if in_epoch else None
             values["iterator_randomness"] = drawn or values["iterator_randomness"]
-        checkpoint = epochs.checkpoint() if epochs is not None and not finished else None
+        checkpoint = None
+        if epochs is not None:
+            checkpoint = epochs.left() if finished else epochs.checkpoint()
         values["checkpoint"] = None if checkpoint is None else encode(checkpoint, arrays)
         # Last: it fetches the next batch.
         values["digest"] = counted.digest() if counted is not None and passes_over else None
@@ -397,6 +440,9 @@ class KeptFit:
         self._backend.state.write_variables(
             self._backend.state.training_variables(self._model, graphs), values["variables"], arrays
         )
+        for name, part in self._backend.state.parts_of(self._model).items():
+            if name in values["parts"]:
+                self._backend.state.put(part, decode(values["parts"][name], arrays))
         self._backend.state.set_seeds(values["seeds"], arrays)
         history = self._model.history
         if self._finished:
@@ -430,67 +476,15 @@ class KeptFit:
         graphs = getattr(self._model.train_function, "graphs", None)
         return [] if graphs is None else graphs()
 
-    def _set_own_randomness(self, kept: Content, before: Any, after: Any) -> None:
-        """Python's and NumPy's random numbers as they were, unless the data draws from them.
-
-        Data that draws has just drawn, on its way to the next batch; its numbers are right as they
-        are, and it may be drawing more.
-        """
-        values, arrays = kept.values, kept.arrays
-        own = {
-            name: values["randomness"][name]
-            for name in values["randomness"]
-            if _same_state(before, after, name)
-        }
-        set_randomness(own, arrays)
-
     def _pass_over_data(self, values: dict[str, Any]) -> None:
         """Leave the data as a training that had finished left it."""
         epochs = self._epochs
         if epochs is not None:
-            epochs.pass_over(values["iterators"])
+            assert self._kept is not None
+            left = values["checkpoint"]
+            if left is not None:
+                left = decode(left, self._kept.arrays)
+            epochs.pass_over(values["iterators"], left)
         if self._sequence is not None and values["sequence"] is not None:
             assert self._kept is not None
             self._sequence.put_back(values["sequence"], self._kept.arrays)
-
-
-class _Hook(keras.callbacks.Callback):
-    """Tells when training and epochs begin. No batch hooks: those would slow Keras down."""
-
-    def __init__(self, fit: KeptFit) -> None:
-        super().__init__()
-        self._fit = fit
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """All other callbacks of the user have begun."""
-        self._fit.train_begins()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """An epoch begins."""
-        self._fit.epoch_begins(epoch)
-        known = self.params or {}
-        emit(
-            EpochStarted(
-                epoch=epoch,
-                epochs=known.get("epochs"),
-                steps=known.get("steps"),
-                steps_done=sampler.steps,
-            )
-        )
-
-
-def _as_list(callbacks: Any) -> list[Any]:
-    if callbacks is None:
-        return []
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return list(callbacks.callbacks)
-    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-
-
-def _same_state(before: Any, after: Any, name: str) -> bool:
-    """Whether a generator of random numbers has not moved."""
-    one = decode(before[0][name], before[1])
-    other = decode(after[0][name], after[1])
-    if name == "numpy":
-        return one[2:] == other[2:] and bool(np.array_equal(one[1], other[1]))
-    return bool(one == other)

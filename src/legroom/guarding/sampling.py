@@ -64,7 +64,10 @@ class Sampler:
             self._pool = pool
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name="legroom-memory", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no memory for its stack: the training does without
+                self._thread = None
 
     @property
     def peak_bytes(self) -> int | None:

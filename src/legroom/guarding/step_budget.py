@@ -19,6 +19,7 @@ class StepBudget:
 
     Attributes:
         nbytes: The budget; None before it was read, and where nobody knows it.
+        told: The same for people: a limit that is not certain, too.
     """
 
     def __init__(self, pool: Device, asked: int | None) -> None:
@@ -26,6 +27,7 @@ class StepBudget:
         self._asked = asked
         self._is_old = True
         self.nbytes: int | None = None
+        self.told: int | None = None
 
     def look_again(self) -> None:
         """Read it again when it is next asked for."""
@@ -34,7 +36,9 @@ class StepBudget:
     def free(self, in_use: int | None) -> int | None:
         """The bytes that are free for a step; None where nobody knows."""
         if self._is_old:
-            self.nbytes = self._read(in_use)
+            self.nbytes = self.told = self._read(in_use)
+            if self.told is None:
+                self.told = self._pool.limit_bytes()
             self._is_old = False
         return None if self.nbytes is None else max(0, self.nbytes - (in_use or 0))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from typing import Any
 
 from legroom.core.events import MachineDescribed
+from legroom.core.versions import installed
 
 __all__ = ["describe_machine"]
 
@@ -31,17 +31,7 @@ def describe_machine(pool: Any) -> MachineDescribed:
         host_bytes=read_host().total_bytes,
         cgroup_limit_bytes=None if cgroup is None else cgroup.limit_bytes,
         gpus=tuple({"name": gpu.name, "total_bytes": gpu.total_bytes} for gpu in list_gpus()),
-        versions={"python": platform.python_version(), **_versions()},
+        versions={"python": platform.python_version(), **installed(_PACKAGES)},
         device=pool.device_name() if hasattr(pool, "device_name") else "",
         device_limit_bytes=pool.limit_bytes(),
     )
-
-
-def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

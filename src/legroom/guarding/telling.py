@@ -32,7 +32,7 @@ class Telling:
     @property
     def budget_bytes(self) -> int | None:
         """What the step may use, once that is known."""
-        return self._budget.nbytes
+        return self._budget.told
 
     def note(self, text: str, layers: Sequence[str] = ()) -> None:
         """Say something, once; of which layers, if it is of some."""

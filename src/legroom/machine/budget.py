@@ -140,18 +140,20 @@ def would_reserve(free_bytes: int, capability: int | None) -> int:
     return free - left if left < free else free
 
 
-def describe_reading(reading: DeviceReading) -> str:
+def describe_reading(reading: DeviceReading, framework: str = "TensorFlow") -> str:
     """What was read, from whom, and whether they agree: a line for people."""
     limit = judge(reading)
     device = reading.device
     if not reading.is_gpu:
         if limit.limit_bytes is None:
             return f"{device} has no limit of its own but the host's memory"
-        return f"TensorFlow's allocator for {device} is capped at {format_bytes(limit.limit_bytes)}"
+        size = format_bytes(limit.limit_bytes)
+        return f"{framework}'s allocator for {device} is capped at {size}"
     if reading.allocator_bytes:
-        told = f"TensorFlow's allocator may use {format_bytes(reading.allocator_bytes)} of {device}"
+        size = format_bytes(reading.allocator_bytes)
+        told = f"{framework}'s allocator may use {size} of {device}"
     else:
-        told = f"TensorFlow's allocator does not tell its limit on {device}"
+        told = f"{framework}'s allocator does not tell its limit on {device}"
     if not reading.hard:
         told += ", a limit that it does not keep to"
     elif reading.grows:

@@ -21,6 +21,9 @@ _TRIES_UP = 2
 _STEP_UP = 1.12
 _STEP_DOWN = 0.85
 _LEAST = 2**20
+# Tries between the size that fits and the one that does not, where a try is a matter of steps: no
+# process has to be started for it.
+_TRIES_BETWEEN = 2
 # The share of the budget that a size is tried in: one and the same step does not take the same in
 # every process, and a size at the edge would run today and not tomorrow.
 _TRIED_IN = 0.96
@@ -40,13 +43,14 @@ def largest_batch(
 ) -> int:
     """The largest batch size that a model trains with in the memory there is.
 
-    It is predicted, and then tried: a child process takes real steps of that size, in a pool that
-    is a little smaller than the budget, on the device that this process trains on. A number that
-    was not tried is never returned.
+    It is predicted, and then tried: real steps of that size are taken, in a pool that is a little
+    smaller than the budget, on the device that this process trains on. A number that was not tried
+    is never returned.
 
-    On a GPU, where this is not yet verified, the child needs memory beside this process, and
-    TensorFlow reserves most of a card when it starts: turn memory growth on before the model is
-    made.
+    On TensorFlow a child process takes the steps. On a GPU, where this is not yet verified, it
+    needs memory beside this process, and TensorFlow reserves most of a card when it starts: turn
+    memory growth on before the model is made. On PyTorch they are taken in this process, and
+    everything that they change is put back.
 
     Args:
         model: A compiled Keras model.
@@ -74,7 +78,8 @@ def largest_batch(
     smallest = 1 if power_of_two else multiple
     if allowed(bound) < smallest:
         raise LegroomError(f"No multiple of {multiple} is as small as most={most}.")
-    prediction = Prediction(model, data=data, length=length, source="probed")
+    source = "probed" if current().predictions.probes() else "traced"
+    prediction = Prediction(model, data=data, length=length, source=source)
     tried: dict[int, bool] = {}
 
     def fits(size: int) -> bool:
@@ -82,8 +87,14 @@ def largest_batch(
             tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)), card)
         return tried[size]
 
-    guess = largest_that_fits(prediction.middle_peak, budget, bound)
-    found = search(allowed(max(guess, smallest)) or smallest, smallest, fits, allowed)
+    here = current().predictions.tries_here()
+    guess = largest_that_fits(
+        prediction.middle_peak, int(_TRIED_IN * budget) if here else budget, bound
+    )
+    found = search(
+        allowed(max(guess, smallest)) or smallest, smallest, fits, allowed,
+        between=_TRIES_BETWEEN if here else 0,
+    )  # fmt: skip
     if found is None:
         needed = prediction.estimate(smallest).peak_bytes
         raise CannotFitError(
@@ -104,7 +115,12 @@ def round_down(size: int, multiple: int, power_of_two: bool) -> int:
 
 
 def search(
-    guess: int, smallest: int, fits: Callable[[int], bool], allowed: Callable[[int], int]
+    guess: int,
+    smallest: int,
+    fits: Callable[[int], bool],
+    allowed: Callable[[int], int],
+    *,
+    between: int = 0,
 ) -> int | None:
     """From a guess to the largest size that was tried and fits.
 
@@ -113,7 +129,31 @@ def search(
         smallest: The smallest such size.
         fits: Tries a size.
         allowed: Rounds a size down to the wanted form.
+        between: How many sizes are tried between the one that is found and one that failed.
     """
+    failed: list[int] = []
+
+    def tried(size: int) -> bool:
+        if fits(size):
+            return True
+        failed.append(size)
+        return False
+
+    found = _around(guess, smallest, tried, allowed)
+    for _ in range(between if found is not None and failed else 0):
+        assert found is not None
+        middle = allowed((found + min(failed)) // 2)
+        if middle <= found:
+            break
+        if tried(middle):
+            found = middle
+    return found
+
+
+def _around(
+    guess: int, smallest: int, fits: Callable[[int], bool], allowed: Callable[[int], int]
+) -> int | None:
+    """The largest size that fits, in steps down or up from a guess."""
     size = guess
     while not fits(size):
         smaller = allowed(int(size * _STEP_DOWN))
@@ -139,10 +179,19 @@ def _check_can_try(budget: int) -> None:
 
     if budget < _LEAST:
         raise BadBudgetError(
-            f"A batch can't be tried in {format_bytes(budget)}: TensorFlow's limits are whole MiB. "
+            f"A batch can't be tried in {format_bytes(budget)}: limits are whole MiB. "
             "Give memory= of 1MiB or more."
         )
     reading = current().device.read_device()
+    if reading.is_gpu and current().predictions.tries_here():
+        limit = current().device.limit_bytes()
+        if limit is not None and budget > limit:
+            raise BadBudgetError(
+                f"A batch for {format_bytes(budget)} can't be tried on {reading.device}, which has "
+                f"{format_bytes(limit)}. Give memory= within that, or ask legroom.plan(model, "
+                "batch_size), which predicts and tries nothing."
+            )
+        return
     if reading.is_gpu:
         reason = refuse_card(reading, budget)
         if reason is not None:

@@ -183,7 +183,7 @@ def read_budget(memory: str | int | None, model: Any = None) -> int:
     budget = _free_for(model)
     if budget is None:
         raise BadBudgetError(
-            "The memory of the GPU that TensorFlow trains on can't be read. Give memory= to plan "
+            "The memory of the GPU that is trained on can't be read. Give memory= to plan "
             'by, as in memory="14GiB".'
         )
     if budget <= 0:

@@ -38,6 +38,8 @@ def ordered_strategy(
         budget: The bytes there are.
         others: Ways that could be chosen. Where one is faster, nothing is probed for this one.
     """
+    if not current().predictions.orders_ops():
+        return None
     refusal = _refusal(prediction)
     if refusal is not None:
         return Strategy(_NAME, None, _TIME, False, ordered=True, reason=refusal)

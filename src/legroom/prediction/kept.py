@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from legroom.core.files import write_atomically
 from legroom.core.records import Record
+from legroom.core.versions import installed
 
 __all__ = ["FOLDER_VARIABLE", "kept_answer"]
 
@@ -80,11 +80,9 @@ def _key(kind: type, question: dict[str, Any]) -> str:
         "kind": kind.__name__,
         "question": question,
         "legroom": _own_state(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": installed(_PACKAGES),
         "python": sys.version,
-        "machine": [platform.machine(), len(os.sched_getaffinity(0))]
-        if hasattr(os, "sched_getaffinity")
-        else [platform.machine(), os.cpu_count()],
+        "machine": [platform.machine(), os.cpu_count()],
         "settings": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith(_SETTINGS)
         },
@@ -95,14 +93,7 @@ def _key(kind: type, question: dict[str, Any]) -> str:
 def _own_state() -> str:
     """Which legroom this is: its version, and when its files last changed, for who works on it."""
     files = Path(__file__).parents[1].rglob("*.py")
-    return f"{_version('legroom')} {max(file.stat().st_mtime_ns for file in files)}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return f"{installed(['legroom'])} {max(file.stat().st_mtime_ns for file in files)}"
 
 
 def _remove_oldest(folder: Path) -> None:

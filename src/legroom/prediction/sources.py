@@ -1,9 +1,9 @@
 """The sources of an estimate, and the choice between them.
 
 *compiled*: the compiler's own figures, for steps that are compiled. *probed*: a child process runs
-the step at small sizes, and what it allocated is carried over. *traced*: the step's graph is
-walked; nothing runs, so it also serves for machines that are not here. How each does it is for the
-backend to know.
+the step at small sizes, and what it allocated is carried over. *traced*: the step's ops are walked;
+nothing runs, so it also serves for machines that are not here. How each does it is for the backend
+to know, and whether a probe tells more than a trace.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def estimate(
     code of your own has a part in the model. `LEGROOM_CACHE=off` turns this off.
 
     Args:
-        model: A compiled Keras model.
+        model: A compiled Keras model. On PyTorch also a training step in plain PyTorch, the
+            function that `legroom.step` takes; it needs `data`: what it is called with.
         batch_size: The number of samples in a batch.
         method: "fit", "evaluate" or "predict".
         data: One batch, as arrays or specs, or a data set, where the model alone does not tell
@@ -172,7 +173,7 @@ class Prediction:
             made = self._try("compiled", samples)
             if made is not None:
                 return made
-        if self._source == "traced":
+        if self._source == "traced" or (auto and not current().predictions.probes()):
             return self._ask("traced", samples)
         if auto and budget is not None:
             quick = self._ask("traced", samples)
@@ -200,7 +201,7 @@ class Prediction:
             # First of all: here it is said what is wrong with something that is no model.
             figures = self._step.figures(source, samples)
             self._made[source, samples] = Estimate(
-                model=str(self.model.name),
+                model=str(getattr(self.model, "name", None) or self.model.__name__),
                 method=self.method,
                 batch_size=samples,
                 source=source,
@@ -232,11 +233,12 @@ class Prediction:
 
     def middle_peak(self, samples: int) -> int:
         """The peak at a batch size, quickly: the figure itself, without its error bar."""
-        source = "traced" if self._source == "traced" else "probed"
+        probed = self._source != "traced" and current().predictions.probes()
+        source = "probed" if probed else "traced"
         return self._step.middle_peak(source, samples)
 
     def try_size(self, samples: int, budget: int, card: int | None = None) -> bool:
-        """Whether steps of this size run in a pool of this size: they are run, by a child.
+        """Whether steps of this size run in a pool of this size: they are run.
 
         Args:
             samples: The batch size.

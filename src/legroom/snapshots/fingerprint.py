@@ -71,6 +71,8 @@ def data_fingerprint(data: Any) -> str:
         return _joined(data_fingerprint(part) for part in data)
     if data is None:
         return "None"
+    if hasattr(data, "detach") and data.nbytes > _READ and str(data.device) != "cpu":
+        return f"{data.dtype}{list(data.shape)}"  # of a GPU, and too much to copy from there
     array = _as_array(data)
     if array is not None:
         return f"{array.dtype}{list(array.shape)} {_content(array):08x}"
@@ -82,9 +84,24 @@ def data_fingerprint(data: Any) -> str:
             words.append(str(int(cardinality())))
     elif hasattr(data, "num_batches"):
         words.append(str(data.num_batches))
+    elif hasattr(data, "batch_sampler") and hasattr(data, "dataset"):
+        words += _loader_words(data)
     elif inspect.isgenerator(data):
         words.append(data.__qualname__)
     return " ".join(words)
+
+
+def _loader_words(loader: Any) -> list[str]:
+    """What a loader of PyTorch's is: its data, and what its batches and their noise depend on."""
+    words = [f"{name}={getattr(loader, name, None)}" for name in ("batch_size", "num_workers")]
+    words.append(type(getattr(loader, "sampler", None)).__name__)
+    dataset = loader.dataset
+    words.append(type(dataset).__name__)
+    if hasattr(dataset, "tensors"):
+        words += [data_fingerprint(tensor) for tensor in dataset.tensors]
+    elif hasattr(dataset, "__len__"):
+        words.append(str(len(dataset)))
+    return words
 
 
 def _listed(callbacks: Any) -> list[Any]:
@@ -98,9 +115,24 @@ def _listed(callbacks: Any) -> list[Any]:
 def _config(model: Any) -> Any:
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     try:
-        return kind, model.get_config()
+        return kind, _without_weights(model.get_config())
     except Exception:  # a subclassed model need not have one
         return kind
+
+
+def _without_weights(config: Any) -> Any:
+    """A configuration without modules of PyTorch's own, which hold their weights in it."""
+    if isinstance(config, dict):
+        own = config.get("class_name") == "TorchModuleWrapper"
+        return {
+            key: {k: v for k, v in value.items() if k != "module"}
+            if own and key == "config" and isinstance(value, dict)
+            else _without_weights(value)
+            for key, value in config.items()
+        }
+    if isinstance(config, (list, tuple)):
+        return [_without_weights(part) for part in config]
+    return config
 
 
 def _described_optimizer(optimizer: Any) -> str:
@@ -165,6 +197,10 @@ def _as_array(data: Any) -> Any:
     if isinstance(data, np.ndarray):
         return data
     if hasattr(data, "numpy") and hasattr(data, "shape"):
+        if hasattr(data, "detach"):  # PyTorch's: of any device, and of types that NumPy has not
+            data = data.detach().cpu()
+            if str(data.dtype) == "torch.bfloat16":
+                data = data.float()
         return np.asarray(data.numpy())
     if hasattr(data, "to_numpy"):
         return np.asarray(data.to_numpy())

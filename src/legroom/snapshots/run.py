@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class SnapshotRun:
         self.training: int | None = None  # the one that runs now
         self.restored: int | None = None  # the pass of a loop whose end was put in place last
         self.last_pass: int | None = None  # of a loop, whose end is kept
+        self._loop: tuple[int, list[Callable[[], Any]]] = (-1, [])
         self.said_from_top = False
         self._trainings = 0
         self._process = os.getpid()
@@ -175,14 +177,35 @@ class SnapshotRun:
                 return content
         return None
 
-    def newest_after(self, training: int) -> Content | None:
-        """The newest thing that is kept of anything after a training."""
+    def newest_after(self, training: int, loop: int | None = None) -> Content | None:
+        """The newest thing that is kept of anything after a training.
+
+        Args:
+            training: Its number.
+            loop: The loop whose passes alone are asked for.
+        """
         for number in self.folder.trainings():
             if number > training:
                 content = self.result(number) or self.newest(number)
-                if content is not None:
+                if content is not None and loop in (None, content.values.get("loop")):
                     return content
         return None
+
+    def loop_of(self, number: int, parts: Sequence[Any]) -> int:
+        """The loop that a pass belongs to: the number of its first pass.
+
+        Passes that change the same objects, one after the other, are one loop's.
+
+        Args:
+            number: The pass.
+            parts: What it changes; they are not held.
+        """
+        known = self._loop[1]
+        if len(known) != len(parts) or any(
+            one() is not part for one, part in zip(known, parts, strict=True)
+        ):
+            self._loop = number, [_reference(part) for part in parts]
+        return self._loop[0]
 
     def forget(self, training: int) -> None:
         """Remove the result of a pass of a loop: a later one has what is needed."""
@@ -223,6 +246,14 @@ class SnapshotRun:
             "or starts from the beginning. The next snapshot is tried as usual"
         )
         emit(Note(text))
+
+
+def _reference(part: Any) -> Callable[[], Any]:
+    """Leads to an object without holding it, if it is no container of Python's."""
+    try:
+        return weakref.ref(part)
+    except TypeError:
+        return lambda: part
 
 
 _current: SnapshotRun | None = None

@@ -39,7 +39,13 @@ class Writer:
         self._idle.clear()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="legroom-writer", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no memory for its stack
+                self._thread = None
+                self._do(task)
+                self._idle.set()
+                return
         self._tasks.put(task)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -60,10 +66,12 @@ class Writer:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            try:
-                task()
-            except Exception as error:
-                self._failed(error)
-            finally:
-                del task  # with it go the copies of all weights
-                self._idle.set()
+            self._do(task)
+            del task  # with it go the copies of all weights
+            self._idle.set()
+
+    def _do(self, task: Callable[[], Any]) -> None:
+        try:
+            task()
+        except Exception as error:
+            self._failed(error)

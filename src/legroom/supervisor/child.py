@@ -109,7 +109,13 @@ def _snapshots(options: ChildOptions) -> Iterator[None]:
     def seed_numpy(module: types.ModuleType) -> None:
         module.seed((options.seed or 0) % 2**32)
 
+    kept = False
+
     def keep(module: types.ModuleType) -> None:
+        nonlocal kept
+        if kept:
+            return  # by a plain loop's framework, and Keras came later
+        kept = True
         from pathlib import Path
 
         from legroom.snapshots.folder import RunFolder
@@ -126,14 +132,16 @@ def _snapshots(options: ChildOptions) -> Iterator[None]:
         )
         listeners.enter_context(running(run))
 
-    def seed_tensorflow(module: types.ModuleType) -> None:
+    def seed_shuffles(module: types.ModuleType) -> None:
         from legroom.backends.base import named
 
-        named("tensorflow").shuffles.seed_shuffles(options.seed or 0)
+        named(module.__name__).shuffles.seed_shuffles(options.seed or 0)
 
     after_import("numpy.random", seed_numpy)
-    after_import("tensorflow", seed_tensorflow)
-    after_import("keras", keep)
+    for framework in ("tensorflow", "torch"):
+        after_import(framework, seed_shuffles)
+    for trains in ("keras", "torch"):
+        after_import(trains, keep)
     with listeners:
         yield
 

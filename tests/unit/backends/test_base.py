@@ -32,7 +32,7 @@ def test_nothing_is_imported_by_asking() -> None:
 
 def test_the_variable_and_the_file_of_keras_are_asked(tmp_path: Path) -> None:
     (tmp_path / "keras.json").write_text(json.dumps({"backend": "torch"}))
-    name = "print(base._name())"
+    name = "print(base.used_name())"
     assert asked(name, KERAS_HOME=str(tmp_path)) == "torch"
     assert asked(name, KERAS_HOME=str(tmp_path), KERAS_BACKEND="jax") == "jax"
     (tmp_path / "keras.json").write_text("{")
@@ -90,3 +90,9 @@ def test_every_part_is_there(part: str) -> None:
         names = {name for name in vars(wanted) if not name.startswith("_")}
         assert names
         assert names <= set(dir(found))
+
+
+def test_a_loop_in_plain_pytorch_needs_no_keras() -> None:
+    code = "import types; sys.modules['torch'] = types.ModuleType('torch'); print(base.used_name())"
+    assert asked(code) == "torch"
+    assert asked(code, KERAS_BACKEND="tensorflow") == "tensorflow"

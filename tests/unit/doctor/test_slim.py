@@ -111,7 +111,7 @@ def test_int8_is_a_quarter_of_what_it_changes() -> None:
 
 
 def test_a_pruned_copy_has_half_the_weights_and_a_smaller_file() -> None:
-    from legroom.backends.keras.rebuilding import compressed_bytes
+    from legroom.backends.keras.models.rebuilding import compressed_bytes
 
     model = texts()
     made = legroom.slim(model, change="pruned")

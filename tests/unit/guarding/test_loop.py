@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.tensorflow.forecast.needs import TracedNeeds, settled_needs
 from legroom.core.errors import CannotFitError, OutOfMemoryError
 from legroom.core.events import listening

@@ -9,7 +9,7 @@ from legroom.machine.budget import DeviceReading
 from legroom.planning.largest import refuse_card, round_down, search
 
 
-def run(guess, largest, *, multiple=1, power=False, bound=10**6):
+def run(guess, largest, *, multiple=1, power=False, bound=10**6, between=0):
     tried = []
 
     def fits(size):
@@ -20,7 +20,8 @@ def run(guess, largest, *, multiple=1, power=False, bound=10**6):
         return round_down(min(size, bound), multiple, power)
 
     smallest = 1 if power else multiple
-    return search(allowed(guess) or smallest, smallest, fits, allowed), tried
+    begin = allowed(guess) or smallest
+    return search(begin, smallest, fits, allowed, between=between), tried
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000), st.sampled_from([1, 8]))
@@ -40,6 +41,18 @@ def test_from_a_fair_guess_twice_the_result_fails(largest, off):
     assert found is not None
     assert 2 * found > largest
     assert len(tried) <= 4
+
+
+@given(st.integers(32, 5000), st.floats(0.95, 1.05))
+def test_where_tries_are_quick_the_result_is_closer(largest, off):
+    found, tried = run(int(largest * off), largest, between=2)
+    assert found in tried
+    assert 0.95 * largest - 1 <= found <= largest
+    assert len(tried) <= 6
+
+
+def test_between_neighbours_nothing_is_tried():
+    assert run(100, 100, bound=101, between=3) == (100, [100, 101])
 
 
 def test_powers_of_two():

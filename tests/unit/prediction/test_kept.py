@@ -47,7 +47,7 @@ def test_a_question_is_answered_once(folder: Path) -> None:
     "change",
     [
         lambda patch: patch.setenv("TF_NUM_INTEROP_THREADS", "1"),
-        lambda patch: patch.setattr(kept, "_version", lambda package: "99"),
+        lambda patch: patch.setattr(kept, "installed", lambda packages: {"keras": "99"}),
         lambda patch: patch.setattr(kept, "_own_state", lambda: "edited"),
     ],
     ids=["settings", "versions", "edited"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,27 @@ def test_a_result_replaces_the_snapshots_of_its_training(run: SnapshotRun) -> No
     assert run.result(2).arrays[0].tolist() == [5, 5, 5, 5]
     assert run.result(1) is None
     assert run.newest_after(0).values == {"value": 5}
+
+
+def test_passes_that_change_the_same_objects_are_one_loop(run: SnapshotRun) -> None:
+    class Model:
+        pass
+
+    one, other, log = Model(), Model(), {}
+    assert [run.loop_of(number, [one, log]) for number in (3, 4)] == [3, 3]
+    assert run.loop_of(5, [other, log]) == 5
+    assert run.loop_of(6, [other, {}]) == 6
+    held = weakref.ref(other)
+    del other
+    assert held() is None
+
+
+def test_of_a_loop_only_its_own_passes_are_found(run: SnapshotRun) -> None:
+    for training, loop in ((1, 0), (2, 2)):
+        run.write(training, lambda arrays, loop=loop: {"loop": loop}, finished=True, at_once=True)
+    assert run.newest_after(0).values == {"loop": 2}
+    assert run.newest_after(0, 0).values == {"loop": 0}
+    assert run.newest_after(2, 2) is None
 
 
 def test_short_epochs_do_not_pile_up_snapshots(run: SnapshotRun) -> None:

@@ -67,6 +67,12 @@ class _TensorFlow:
         return positions
 
     @property
+    def passages(self) -> base.Passages:
+        from legroom.backends.tensorflow.input import passages
+
+        return passages
+
+    @property
     def shuffles(self) -> base.Shuffles:
         from legroom.backends.tensorflow.input import shuffle_seeds
 
@@ -98,9 +104,9 @@ class _TensorFlow:
 
     @property
     def leaner_models(self) -> base.LeanerModels:
-        from legroom.backends.tensorflow.models import leaner
+        from legroom.backends.tensorflow.models.leaner import LEANER_MODELS
 
-        return leaner
+        return LEANER_MODELS
 
     @property
     def after_training(self) -> base.AfterTraining:

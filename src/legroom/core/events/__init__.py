@@ -25,7 +25,7 @@ from legroom.core.events.runs import (
     SnapshotTaken,
     SnapshotWritten,
 )
-from legroom.core.events.sink import Listener, emit, has_listener, listening
+from legroom.core.events.sink import Listener, emit, has_listener, is_heard, listening
 from legroom.core.events.steps import (
     Attempted,
     AttemptPassed,
@@ -76,5 +76,6 @@ __all__ = [
     "WithPeak",
     "emit",
     "has_listener",
+    "is_heard",
     "listening",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from legroom.core.events.event import Event
 
-__all__ = ["Listener", "emit", "has_listener", "listening"]
+__all__ = ["Listener", "emit", "has_listener", "is_heard", "listening"]
 
 Listener = Callable[[Event], None]
 
@@ -38,6 +38,12 @@ def emit(event: Event) -> None:
     for listener, training in tuple(_listeners):
         if training is None or here is None or here is training:
             listener(event)
+
+
+def is_heard() -> bool:
+    """Whether anybody listens to what happens in this thread."""
+    here = _training.now
+    return any(training in (None, here) or here is None for _, training in _listeners)
 
 
 def has_listener(kind: type) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from legroom.backends.base import current
-from legroom.backends.keras.identity import data_identity, identity
+from legroom.backends.keras.models.identity import data_identity, identity
 
 
 def make(units: int = 8, optimizer: Any = "adam", loss: Any = "mse", **options: Any) -> Any:

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from legroom.backends.keras import judge
-from legroom.backends.keras.judge import Near
-from legroom.backends.keras.rules import Draw, Refused
-from legroom.backends.keras.runs import Decision, Drawn, Run
+from legroom.backends.keras.slices import judge
+from legroom.backends.keras.slices.judge import Near
+from legroom.backends.keras.slices.rules import Draw, Refused
+from legroom.backends.keras.slices.runs import Decision, Drawn, Run
 
 NEAR = Near()
 # A mean over four samples of which the first alone has 2, and the other three have 6.

@@ -26,7 +26,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.python.eager import record
 
 from legroom.backends import patches
-from legroom.backends.keras.known_optimizers import builds_only_slots
+from legroom.backends.keras.models.known_optimizers import builds_only_slots
+from legroom.backends.keras.slices.rules import OVERWRITTEN
 from legroom.backends.parts import OPTIMIZER, RESOURCE_VARIABLES
 from legroom.backends.tensorflow.commit.born_outside import born_outside
 from legroom.backends.tensorflow.effects.write_log import unlogged
@@ -37,14 +38,8 @@ from legroom.backends.tensorflow.functions.nested import (
 )
 from legroom.core.errors import UnlikeBeforeError
 
-__all__ = ["OVERWRITTEN", "Applied", "Since", "StepCut", "collecting", "inner_variable",
+__all__ = ["Applied", "Since", "StepCut", "collecting", "inner_variable",
            "looking_on", "watch_applies"]  # fmt: skip
-
-
-OVERWRITTEN = (
-    "it has variables that are overwritten with their gradients, as float8 layers have, and those "
-    "of slices do not add up"
-)
 
 
 def inner_variable(variable: Any) -> Any:

@@ -24,8 +24,8 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from legroom.backends.keras.known_optimizers import inner_optimizer
-from legroom.backends.keras.reading import variable_bytes
+from legroom.backends.keras.models.known_optimizers import inner_optimizer
+from legroom.backends.keras.models.reading import variable_bytes
 from legroom.backends.tensorflow.commit.collect import Applied, inner_variable
 from legroom.backends.tensorflow.commit.in_turn import InTurn
 from legroom.backends.tensorflow.commit.overlay import Overlay

@@ -12,7 +12,7 @@ from keras import ops
 from keras.src.optimizers.base_optimizer import global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from legroom.backends.keras.known_optimizers import inner_optimizer
+from legroom.backends.keras.models.known_optimizers import inner_optimizer
 from legroom.backends.tensorflow.commit.in_place import write_in_place
 from legroom.backends.tensorflow.commit.in_turn import InTurn
 from legroom.backends.tensorflow.commit.units import Unit

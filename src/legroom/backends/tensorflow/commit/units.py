@@ -15,8 +15,8 @@ from keras.src.backend import Variable
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from legroom.backends.keras.known_optimizers import inner_optimizer, updates_by_variable
-from legroom.backends.keras.reading import variable_bytes
+from legroom.backends.keras.models.known_optimizers import inner_optimizer, updates_by_variable
+from legroom.backends.keras.models.reading import variable_bytes
 from legroom.backends.tensorflow.commit.in_place import has_kernel, updates_in_place
 from legroom.backends.tensorflow.commit.in_turn import can_stop_between
 from legroom.backends.tensorflow.slices.row_sums import taken_of_rows

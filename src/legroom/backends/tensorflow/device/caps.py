@@ -7,16 +7,16 @@ exception that can be caught. oneDNN has to go for that: with it, running out en
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import os
 import sys
 
 from legroom.core.errors import BadBudgetError
 from legroom.core.units import MEMORY_VARIABLE, format_bytes
+from legroom.core.versions import installed
 
 __all__ = [
     "cap_environment",
+    "cap_imported",
     "capped_bytes",
     "keeps_limit",
     "pool_grows",
@@ -38,12 +38,7 @@ def uses_gpu() -> bool:
 
 def _is_cpu_only() -> bool:
     """Whether the TensorFlow that is installed is the one without GPU support."""
-    installed = []
-    for name in ("tensorflow", "tensorflow-cpu"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.version(name)
-            installed.append(name)
-    return installed == ["tensorflow-cpu"]
+    return list(installed(("tensorflow", "tensorflow-cpu"))) == ["tensorflow-cpu"]
 
 
 def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str, str]:
@@ -72,6 +67,14 @@ def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str,
     else:
         variables |= {"TF_ENABLE_ONEDNN_OPTS": "0"}
     return variables
+
+
+def cap_imported(limit_bytes: int) -> None:
+    """Cap a GPU, which is capped by a call: not yet verified on one."""
+    if uses_gpu():
+        from legroom.backends.tensorflow.device import pool
+
+        pool.set_limit(limit_bytes)
 
 
 def capped_bytes() -> int | None:

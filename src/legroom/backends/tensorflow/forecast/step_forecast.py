@@ -42,7 +42,8 @@ from legroom.backends.tensorflow.probe.parent import SIZES, ProbeChild
 from legroom.core.figures import BREAKDOWN, StepFigures
 from legroom.core.series import thinned
 
-__all__ = ["StepForecast", "compiles", "conditions", "forecast_step"]
+__all__ = ["StepForecast", "compiles", "conditions", "forecast_step", "orders_ops", "probes",
+           "tries_here"]  # fmt: skip
 
 # How far each source may be off, below and above: from benchmarks/accuracy.py.
 _MARGINS = {"probed": (0.12, 0.16), "traced": (0.25, 0.30), "compiled": (0.02, 0.03)}
@@ -57,6 +58,21 @@ def conditions() -> dict[str, Any]:
     """What an answer depends on in this process, beside the model and the environment."""
     cards = [str(card) for card in tf.config.list_physical_devices("GPU")]
     return {"threads": asked_threads(), "cards": cards}
+
+
+def probes() -> bool:
+    """Whether a probe tells more than the traced step."""
+    return True
+
+
+def orders_ops() -> bool:
+    """Whether a step's ops can be put into another order."""
+    return True
+
+
+def tries_here() -> bool:
+    """Whether sizes are tried in this process: a child tries them."""
+    return False
 
 
 def forecast_step(

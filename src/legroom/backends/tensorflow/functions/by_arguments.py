@@ -11,7 +11,7 @@ from typing import Any
 
 from keras import tree
 
-from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.tensorflow.graph.trace import GraphTrace
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits

@@ -22,17 +22,17 @@ from keras import tree
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from legroom.backends import patches
+from legroom.backends.careful import Careful
 from legroom.backends.parts import FUNCTION
 from legroom.backends.tensorflow.commit import collect
 from legroom.backends.tensorflow.effects.write_log import current_log
 from legroom.backends.tensorflow.functions.by_arguments import VariedStep, is_number
 from legroom.backends.tensorflow.functions.nested import as_python, taken_apart, with_signature
-from legroom.backends.tensorflow.step.careful import Careful
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits, is_ours
 from legroom.core.aside import in_a_line, say_left_out
 
-__all__ = ["Guard", "GuardedFunction", "guard_functions", "guarded_function"]
+__all__ = ["Guard", "GuardedFunction", "advise_loops", "guard_functions", "guarded_function"]
 
 # Makes the guarded runner of a step.
 Guard = Callable[[Step], Callable[[Any], Any]]
@@ -131,6 +131,10 @@ class _Looking(threading.local):
 
 _looking = _Looking()
 _steps: weakref.WeakKeyDictionary[Any, GuardedFunction | None] = weakref.WeakKeyDictionary()
+
+
+def advise_loops() -> None:
+    """Loops are guarded as they are."""
 
 
 def guard_functions(guard: Guard) -> None:

@@ -6,9 +6,7 @@ call it was traced, and a tensor is kept if an op of the backward pass reads it.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,11 +14,11 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends import patches
-from legroom.backends.parts import FUNCTIONAL, LAYER
+from legroom.backends.keras.models.layer_spans import Span, watching_layers
+from legroom.backends.keras.recompute_blocks import functional_parts
 from legroom.backends.tensorflow.graph.specs import batch_specs
 from legroom.backends.tensorflow.graph.trace import FREE, PASS_ON
 from legroom.backends.tensorflow.graph.untouched import untouched
-from legroom.backends.tensorflow.recompute.blocks import functional_parts, run_nodes, runs_of
 from legroom.backends.tensorflow.step.traits import own_function
 from legroom.core.aside import say_left_out
 from legroom.core.traces import LayerCost
@@ -77,12 +75,12 @@ def layer_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
 
 def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
     parts = functional_parts(model)
-    spans: dict[int, list[_Span]] = {}
+    spans: dict[int, list[Span]] = {}
 
     def forward_and_backward(x: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
         with tf.GradientTape() as tape:
-            with _watching(model, parts, spans):
+            with watching_layers(model, parts, spans, _count):
                 outputs = model(x, training=True)
             floats = [y for y in tree.flatten(outputs) if y.dtype.is_floating]
             total = [tf.reduce_sum(tf.cast(y, tf.float32)) for y in [*floats, *model.losses]]
@@ -109,60 +107,6 @@ def _read_costs(model: Any, inputs: Any) -> tuple[list[LayerCost], bool]:
     ]
     most = max(rows, key=lambda row: sum(cost.kept_bytes for cost in row), default=[])
     return most, bool(parts)
-
-
-class _Span:
-    """The ops that were traced during one layer's call, and the tensors that come in."""
-
-    def __init__(self, name: str, start: int, stop: int, incoming: Sequence[Any]) -> None:
-        self.name, self.start, self.stop, self.incoming = name, start, stop, incoming
-
-
-@contextlib.contextmanager
-def _watching(model: Any, parts: Sequence[Any], spans: dict[int, list[_Span]]) -> Iterator[None]:
-    """Note during which layer's call ops are traced."""
-    with contextlib.ExitStack() as hooks:
-        for part in parts:
-            found = spans.setdefault(id(part), [])
-            found.clear()
-            run = _watched_run(part, found)
-            hooks.enter_context(patches.shadowed(part, FUNCTIONAL, "_run_through_graph", run))
-        if not parts:
-            found = spans.setdefault(id(model), [])
-            found.clear()
-            for layer in model._flatten_layers(recursive=False, include_self=False):
-                call = _watched_call(layer, found)
-                hooks.enter_context(patches.shadowed(layer, LAYER, "call", call))
-        yield
-
-
-def _watched_run(part: Any, found: list[_Span]) -> Callable[..., Any]:
-    def run(inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
-        tensors = dict(zip([id(x) for x in part.inputs], tree.flatten(inputs), strict=True))
-        nodes = runs_of(part)
-        for k, node in enumerate(nodes):
-            later = {id(x) for other in nodes[k:] for x in other.input_tensors}
-            incoming = [x for key, x in tensors.items() if key in later]
-            start = _count()
-            run_nodes([node], tensors, operation_fn)
-            found.append(_Span(node.operation.name, start, _count(), incoming))
-        outputs = [tensors[id(x)] for x in part.outputs]
-        return tree.pack_sequence_as(part._outputs_struct, outputs)
-
-    return run
-
-
-def _watched_call(layer: Any, found: list[_Span]) -> Callable[..., Any]:
-    original = layer.call
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        start = _count()
-        outputs = original(*args, **kwargs)
-        incoming = [x for x in tree.flatten((args, kwargs)) if tf.is_tensor(x)]
-        found.append(_Span(layer.name, start, _count(), incoming))
-        return outputs
-
-    return call
 
 
 def _count() -> int:

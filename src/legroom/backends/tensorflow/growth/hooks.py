@@ -10,9 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -20,14 +18,14 @@ from typing import Any, Protocol
 import keras
 
 from legroom.backends import patches
+from legroom.backends.keras.input.fit_calls import user_place
 from legroom.backends.parts import DATASET, FUNCTION, TRAINER
 
-__all__ = ["Follower", "Made", "Recorder", "TensorLines", "Trace", "user_place"]
+__all__ = ["Follower", "Made", "Recorder", "TensorLines", "Trace"]
 
 # Identities are used again once a model is gone; these are not.
 _serials: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _numbers = itertools.count()
-_LIBRARIES = ("tensorflow", "keras", "legroom")
 
 
 @dataclasses.dataclass
@@ -206,24 +204,6 @@ class TensorLines:
             self._lines.pop(key, None)
 
         self._lines[key] = (weakref.ref(tensor, forget), user_place() or "")
-
-
-def user_place(*, direct: bool = False) -> str | None:
-    """The line of the user's that led here: the innermost frame that is no library's.
-
-    Args:
-        direct: Nothing if Keras or legroom lies between: it is not the user who does it.
-    """
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        library = module.partition(".")[0]
-        if library not in _LIBRARIES and not module.startswith(("contextlib", "functools")):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if direct and library == "keras":
-            return None
-        frame = frame.f_back
-    return None
 
 
 def _describe(

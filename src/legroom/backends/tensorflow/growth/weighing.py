@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend import Variable  # keras.Variable is a class below it before 3.7
 
-from legroom.backends.keras.reading import variable_bytes
+from legroom.backends.keras.models.reading import variable_bytes
 
 __all__ = ["weigh"]
 

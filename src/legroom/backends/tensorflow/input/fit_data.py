@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from legroom.backends.keras.input.fit_calls import fitted_arrays
 from legroom.backends.tensorflow.step.batch import batch_size
 
 __all__ = ["fitted_data"]
-
-_KERAS_DEFAULT = 32
 
 
 def fitted_data(
@@ -32,14 +30,4 @@ def fitted_data(
     if isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset)):
         first = next(iter(x.take(1)), None)
         return (None if first is None else batch_size(first)), x.element_spec
-    if isinstance(x, keras.utils.PyDataset):
-        first = x[0]
-        return batch_size(first), first
-    known = isinstance(x, (list, tuple, dict)) or hasattr(x, "__array__")
-    if not known and hasattr(x, "__iter__"):
-        # A generator gives its batches once; here that is the end of it, nothing is trained.
-        first = next(iter(x))
-        return batch_size(first), first
-    parts = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
-    data = x if len(parts) == 1 and not isinstance(x, (list, tuple)) else parts
-    return size or _KERAS_DEFAULT, data
+    return fitted_arrays(x, y, sample_weight, size, batch_size)

@@ -7,9 +7,9 @@ import math
 import os
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from legroom.backends.keras.input.sequences import is_sequence, read_sequence
 from legroom.core.stages import Stage
 
 __all__ = ["is_dataset", "is_sequence", "read_pipeline", "read_sequence"]
@@ -29,11 +29,6 @@ def is_dataset(value: Any) -> bool:
     return isinstance(value, tf.data.Dataset)
 
 
-def is_sequence(value: Any) -> bool:
-    """Whether a value is a `PyDataset`."""
-    return isinstance(value, keras.utils.PyDataset)
-
-
 def read_pipeline(dataset: Any) -> list[Stage]:
     """The stages of a pipeline, the source first."""
     stages: list[Stage] = []
@@ -45,22 +40,6 @@ def read_pipeline(dataset: Any) -> list[Stage]:
     for dataset in reversed(chain):
         stages.append(_stage(dataset))
     return stages
-
-
-def read_sequence(data: Any) -> list[Stage]:
-    """The stages of a `PyDataset`: what makes batches, and the queue they wait in."""
-    batch = data[0]
-    leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
-    size = sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves)
-    dtypes = tuple(str(getattr(leaf, "dtype", "")) for leaf in leaves)
-    workers = int(getattr(data, "workers", 1) or 1)
-    # With one worker Keras makes each batch when it is asked for.
-    waiting = int(getattr(data, "max_queue_size", 10)) if workers > 1 else 0
-    return [
-        Stage("generator", size, 0, dtypes=dtypes),
-        Stage("queue", size, waiting, dtypes=dtypes),
-        Stage("prefetch", size, 1, dtypes=dtypes),
-    ]
 
 
 def _stage(dataset: Any) -> Stage:

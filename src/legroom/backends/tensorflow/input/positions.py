@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from legroom.backends import patches
+from legroom.backends.keras.input.epochs import EpochsInData, replace_epochs, watched
 from legroom.backends.places import Position, Watch
 from legroom.backends.tensorflow.input.counted import Counted
 from legroom.backends.tensorflow.input.data_end import keras_at_the_end
@@ -108,11 +108,11 @@ class _Source:
         return make
 
 
-class Epochs(keras_trainer.TFEpochIterator):
+class Epochs(EpochsInData, keras_trainer.TFEpochIterator):
     """Keras's epochs over a training's data, watched.
 
-    Of Keras's own class only what every supported version has is used: it asks
-    `_distributed_dataset` for iterators, and an epoch is a series of tuples that end in one.
+    Keras's own class asks `_distributed_dataset` for iterators, and an epoch is a series of tuples
+    that end in one.
 
     Attributes:
         order: The order of arrays that nobody seeded.
@@ -130,44 +130,6 @@ class Epochs(keras_trainer.TFEpochIterator):
         self._distributed_dataset: Any = self.source
         self._done_here = 0
         self._worth_it: float | None = None  # seconds of reading that a checkpoint is worth
-
-    @property
-    def counted(self) -> Counted | None:
-        """The iterator that batches are taken from."""
-        return self.source.current
-
-    @property
-    def iterators(self) -> int:
-        """Iterators that were asked for so far."""
-        return self.source.created
-
-    def let_go(self) -> None:
-        """The training is over: its iterator ends now, with its threads, as Keras's own does.
-
-        Left to the garbage collection it may end with the process, and then it hangs: a thread that
-        waits for Python's data waits for ever.
-        """
-        self.source.current = self._current_iterator = None
-
-    def pass_over(self, iterators: int) -> None:
-        """Leave the data as a training that has asked for so many iterators left it."""
-        while self.source.created < iterators:
-            iter(self.source)
-        enqueuer = getattr(self.data_adapter, "enqueuer", None)
-        if enqueuer is not None:
-            enqueuer.stop()
-
-    def position(self) -> Position:
-        """Where the training is now."""
-        current = self.source.current
-        starting = self._done_here == 0 and not self.goes_on()
-        return Position(
-            step=self._done_here,
-            iterators=self.source.created + (1 if starting else 0),
-            consumed=0 if starting or current is None else current.consumed,
-            steps_seen=self._steps_seen if self.goes_on() else self._done_here,
-            num_batches=self._num_batches,
-        )
 
     def checkpoint(self) -> dict[str, Any] | None:
         """tf.data's own checkpoint of the place, where it is small and worth it.
@@ -191,30 +153,9 @@ class Epochs(keras_trainer.TFEpochIterator):
             self._worth_it = float("inf")
         return taken
 
-    def over(self) -> bool:
-        """Whether the epoch has no further batch, as far as that is known without an end."""
-        total = self.steps_per_epoch or self._num_batches
-        if total:
-            left = total - self._done_here
-            # A Keras that forgets what the end cuts short has nothing to tell of an epoch that
-            # consists of that alone.
-            return left <= 0 or (
-                left < self.steps_per_execution
-                and keras_at_the_end(self.steps_per_execution).forgets
-            )
-        return self._done_here > 0 and self.counted is not None and self.counted.peek() is None
-
-    def goes_on(self) -> bool:
-        """Whether the iterator of the last epoch is used in this one too."""
-        # Before 3.7 there is no such attribute where the user does not count the steps.
-        return self.steps_per_epoch is not None and (
-            getattr(self, "_current_iterator", None) is not None
-        )
-
-    @property
-    def seeks(self) -> bool:
-        """Whether the data finds its place by itself, as our stand-in for a `PyDataset` does."""
-        return hasattr(getattr(self.data_adapter, "py_dataset", None), "seek")
+    def _forgets_a_cut_end(self) -> bool:
+        """Whether this Keras has nothing to tell of steps that the end of the data cuts short."""
+        return keras_at_the_end(self.steps_per_execution).forgets
 
     def __iter__(self) -> Iterator[Any]:
         """An epoch, as Keras 3.7 and later ask for it."""
@@ -223,39 +164,6 @@ class Epochs(keras_trainer.TFEpochIterator):
     def enumerate_epoch(self) -> Iterator[Any]:
         """An epoch, as Keras 3.5 and 3.6 ask for it."""
         return self._watched(super().enumerate_epoch)
-
-    def _watched(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Keras's own epoch, with a word between any two of its executions."""
-        self._done_here = 0
-        position = self._watch.begin(self)
-        epoch = begin()
-        steps_before = 0 if position is None else self._pass_over(epoch, position)
-        while True:
-            self._watch.boundary(self)
-            try:
-                execution = next(epoch)
-            except StopIteration:
-                return
-            self._steps_seen += steps_before
-            steps_before = 0
-            self._done_here += self.steps_per_execution
-            yield execution
-
-    def _pass_over(self, epoch: Iterator[Any], position: Position) -> int:
-        """Begin at a position; returns the steps that Keras has to count as seen before."""
-        self._num_batches = position.num_batches
-        if self.goes_on():
-            self.source.advance(position)  # before 3.7 Keras keeps the one it looked at the data by
-        else:
-            self.source.resume(position)
-        executions = position.step // self.steps_per_execution
-        for _ in range(executions):
-            next(epoch)
-        self._done_here = position.step
-        if not executions:
-            return position.steps_seen
-        self._steps_seen = position.steps_seen
-        return 0
 
     @contextlib.contextmanager
     def _drawing_orders(self, drawn: int, x: Any) -> Iterator[None]:
@@ -318,39 +226,6 @@ def _lean_options() -> Any:
     return options
 
 
-class _Watching(threading.local):
-    watch: Watch | None = None
-    epochs: Epochs | None = None
-
-
-_watching = _Watching()
-
-
-@contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
-    """Have the data of the `fit` in this context watched."""
-    _watching.watch = watch
-    try:
-        yield
-    finally:
-        _watching.watch = None
-        epochs, _watching.epochs = _watching.epochs, None
-        if epochs is not None:
-            epochs.let_go()
-
-
 def patch_epochs() -> None:
     """Take our place where Keras makes the epochs over its data."""
-
-    def made(original: Callable[..., Any]) -> Callable[..., Any]:
-        def make(*args: Any, **kwargs: Any) -> Any:
-            watch, _watching.watch = _watching.watch, None  # the first one of a `fit` is its data
-            if watch is None:
-                return original(*args, **kwargs)
-            _watching.epochs = Epochs(watch, *args, **kwargs)
-            return _watching.epochs
-
-        return make
-
-    if not patches.has(__name__):
-        patches.put(__name__, "keras.src.backend.tensorflow.trainer", "TFEpochIterator", made)
+    replace_epochs(__name__, "keras.src.backend.tensorflow.trainer", "TFEpochIterator", Epochs)

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from legroom.backends.keras.reading import weight_bytes
-from legroom.backends.keras.rebuilding import compressed_bytes, int8_model, pruned_model
+from legroom.backends.keras.models.reading import weight_bytes
+from legroom.backends.keras.models.rebuilding import compressed_bytes, int8_model, pruned_model
 from legroom.backends.tensorflow.graph.untouched import untouched
 
 __all__ = ["int8_bytes", "int8_model", "pruned_bytes", "pruned_model", "tflite_bytes"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from legroom.backends.keras.identity import data_identity, identity
-from legroom.backends.keras.reading import (
+from legroom.backends.keras.models.identity import data_identity, identity
+from legroom.backends.keras.models.reading import (
     architecture,
     coupling_layers,
     layer_facts,
@@ -12,7 +12,7 @@ from legroom.backends.keras.reading import (
     slot_bytes,
     weight_bytes,
 )
-from legroom.backends.keras.rebuilding import compile_by_default
+from legroom.backends.keras.models.rebuilding import compile_by_default
 from legroom.backends.tensorflow.graph.specs import check_model
 
 __all__ = [

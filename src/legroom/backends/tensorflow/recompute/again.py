@@ -14,20 +14,17 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 from keras import StatelessScope, tree
-from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.random.seed_generator import global_seed_generator
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context, record
 
 from legroom.backends import patches
+from legroom.backends.keras.models.call_context import CallContext
 from legroom.backends.parts import VARIABLE
 from legroom.backends.tensorflow.slices.draws import STATEFUL_DRAWS
 
 __all__ = ["Packing", "run_recomputed"]
-
-# What Keras keeps about the call that is under way: whether it trains, and in which precision.
-_CONTEXT = ("current_call_ctx", "autocast_scope")
 
 
 def run_recomputed(
@@ -81,7 +78,7 @@ class _Run:
         self._layers = list(dict.fromkeys(part for x in layers for part in x._flatten_layers()))
         self._compiled = compiled
         self._packing = packing
-        self._context = {name: global_state.get_global_attribute(name) for name in _CONTEXT}
+        self._context = CallContext()
         self.masked: list[int] = []
 
     def forward(self, *tensors: Any) -> Any:
@@ -204,19 +201,15 @@ class _Run:
     @contextlib.contextmanager
     def _in_context(self) -> Iterator[None]:
         """Keras's own context as it was when the body first ran."""
-        before = {name: global_state.get_global_attribute(name) for name in _CONTEXT}
-        for name, value in self._context.items():
-            global_state.set_global_attribute(name, value)
         # Eager draws take a number from here, also those that are replayed.
         numbers = getattr(context.context(), "_rng", None)
         at = None if numbers is None else numbers.getstate()
         try:
-            yield
+            with self._context.in_force():
+                yield
         finally:
             if numbers is not None:
                 numbers.setstate(at)
-            for name, value in before.items():
-                global_state.set_global_attribute(name, value)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from typing import Any
 import tensorflow as tf
 
 from legroom.backends import patches
-from legroom.backends.keras.rules import Draw
-from legroom.backends.keras.runs import Drawn
+from legroom.backends.keras.slices.rules import Draw
+from legroom.backends.keras.slices.runs import Drawn
 
 __all__ = ["STATEFUL_DRAWS", "Instead", "cutting", "drawing", "read_draws"]
 

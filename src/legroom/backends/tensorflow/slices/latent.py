@@ -17,7 +17,7 @@ from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from legroom.backends import patches
-from legroom.backends.keras.runs import Decision, Run
+from legroom.backends.keras.slices.runs import Decision, Run
 from legroom.backends.tensorflow.effects.variables import Snapshot
 
 __all__ = ["Latent", "asleep", "awake", "noting"]

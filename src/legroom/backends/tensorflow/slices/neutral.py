@@ -10,16 +10,15 @@ samples of a batch.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from legroom.backends import patches
-from legroom.backends.keras.rules import Draw
-from legroom.backends.keras.runs import Drawn
+from legroom.backends.keras.slices.rules import Draw
+from legroom.backends.keras.slices.runs import Drawn
+from legroom.backends.keras.slices.still_norms import still_norms
 from legroom.backends.tensorflow.slices.draws import Instead, drawing
 
 __all__ = ["Seen", "neutral"]
@@ -51,11 +50,7 @@ def neutral(
     """
     seen = Seen()
     noise = _Noise(draws, start, by_sample)
-    still = functools.partial(_still, seen)
-    with (
-        drawing(_drawing(seen, noise)),
-        patches.replaced("keras.src.layers:BatchNormalization", "call", still),
-    ):
+    with drawing(_drawing(seen, noise)), still_norms() as seen.batch_norms:
         yield seen
 
 
@@ -117,12 +112,3 @@ def _drawing(seen: Seen, noise: _Noise) -> Instead:
         return tf.cast(tf.broadcast_to(tf.constant(numbers), real.shape), real.dtype)
 
     return draw
-
-
-def _still(seen: Seen, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        if training and self.trainable and self.name not in seen.batch_norms:
-            seen.batch_norms.append(self.name)
-        return original(self, inputs, training=False, mask=mask)
-
-    return call

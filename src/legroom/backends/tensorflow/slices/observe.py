@@ -11,17 +11,17 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends import patches
-from legroom.backends.keras.own_draws import own_draws
-from legroom.backends.keras.rules import Rules
-from legroom.backends.keras.runs import Run
+from legroom.backends.keras.slices.held_metrics import holding, noting_results
+from legroom.backends.keras.slices.loss_scale import Scale, scaling
+from legroom.backends.keras.slices.own_draws import own_draws
+from legroom.backends.keras.slices.rules import Rules
+from legroom.backends.keras.slices.runs import Run
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, inner_variable
 from legroom.backends.tensorflow.effects.outside import nothing_outside
 from legroom.backends.tensorflow.effects.side_effects import SideEffects, on_trial
 from legroom.backends.tensorflow.effects.write_log import logging_writes, writing_only
 from legroom.backends.tensorflow.slices.latent import awake, noting
-from legroom.backends.tensorflow.slices.metrics import holding, noting_results
 from legroom.backends.tensorflow.slices.neutral import neutral
-from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.step.traits import Traits
 
 __all__ = ["bear", "observe", "to_array"]

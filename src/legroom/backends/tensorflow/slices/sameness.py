@@ -21,13 +21,12 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.keras import judge
-from legroom.backends.keras.own_draws import own_draws
-from legroom.backends.keras.python_state import unbuilt
-from legroom.backends.keras.rules import Refused, Rules
-from legroom.backends.keras.runs import Run
-from legroom.backends.keras.variable_owners import layer_of, metrics_by_variable
-from legroom.backends.tensorflow.commit.collect import OVERWRITTEN
+from legroom.backends.keras.models.variable_owners import layer_of, metrics_by_variable
+from legroom.backends.keras.slices import judge
+from legroom.backends.keras.slices.own_draws import own_draws
+from legroom.backends.keras.slices.python_state import unbuilt
+from legroom.backends.keras.slices.rules import OVERWRITTEN, Refused, Rules
+from legroom.backends.keras.slices.runs import Run
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.slices.after_apply import tail_refusal
 from legroom.backends.tensorflow.slices.draws import read_draws

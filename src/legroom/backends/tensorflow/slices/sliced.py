@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import StatelessScope, tree
 
-from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.slices.held_metrics import combine, holding, update_held
+from legroom.backends.keras.slices.loss_scale import Scale, scaling
+from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.tensorflow.commit.collect import Applied, StepCut, collecting
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.device.survivable import survivable
@@ -32,8 +34,6 @@ from legroom.backends.tensorflow.effects.write_log import (
 )
 from legroom.backends.tensorflow.slices.after_apply import run_tail, without_tail
 from legroom.backends.tensorflow.slices.draws import cutting
-from legroom.backends.tensorflow.slices.metrics import combine, holding, update_held
-from legroom.backends.tensorflow.slices.scaling import Scale, scaling
 from legroom.backends.tensorflow.slices.updates import Update
 from legroom.backends.tensorflow.step import batch
 from legroom.backends.tensorflow.step.traits import Traits, own_function
@@ -367,16 +367,17 @@ class SlicedStep:
     def _outputs(self, results: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the whole batch's step would have returned."""
         held = [held for _, held in results]
-        update_held(self._rules.metrics, self._held_order, held, sizes, self._rules.held)
+        rules = self._rules
+        update_held(rules.metrics, self._held_order, held, sizes, rules.held, batch.concatenate)
         leaves = [tree.flatten(outputs) for outputs, _ in results]
-        rules = self._rules.outputs or ["last"] * len(leaves[-1])
-        if self._rules.concatenates:
-            rules = ["concat" if batch.leading(x) == sizes[-1] else "last" for x in leaves[-1]]
+        ways = rules.outputs or ["last"] * len(leaves[-1])
+        if rules.concatenates:
+            ways = ["concat" if batch.leading(x) == sizes[-1] else "last" for x in leaves[-1]]
         shares = [size / sum(sizes) for size in sizes]
         merged = [
-            self._rules.metrics[self._held_results[i]].result()
+            rules.metrics[self._held_results[i]].result()
             if i in self._held_results
-            else combine([leaf[i] for leaf in leaves], rule, shares)
-            for i, rule in enumerate(rules)
+            else combine([leaf[i] for leaf in leaves], way, shares, batch.concatenate)
+            for i, way in enumerate(ways)
         ]
         return tree.pack_sequence_as(results[-1][0], merged)

@@ -12,13 +12,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from legroom.backends.careful import is_users_own
 from legroom.backends.tensorflow.commit.collect import Applied, Since, collecting, looking_on
 from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.commit.units import works_in_units
 from legroom.backends.tensorflow.device import oom, pool
 from legroom.backends.tensorflow.effects.variables import undone_by
 from legroom.backends.tensorflow.effects.write_log import logging_writes
-from legroom.backends.tensorflow.step.careful import is_users_own
 from legroom.backends.tensorflow.step.traits import Traits
 
 __all__ = ["EagerStep"]

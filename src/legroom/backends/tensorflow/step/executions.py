@@ -14,9 +14,9 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
+from legroom.backends.careful import Careful
 from legroom.backends.tensorflow.device import oom
 from legroom.backends.tensorflow.input.counted import Counted
-from legroom.backends.tensorflow.step.careful import Careful
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.step_loop import Ran, StepLoop
 from legroom.core.aside import in_a_line, say_left_out

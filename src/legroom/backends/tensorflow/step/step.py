@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import keras
+import tensorflow as tf
 from keras import tree
 
 from legroom.backends import patches
 from legroom.backends.base import Device
-from legroom.backends.keras.rules import Rules
+from legroom.backends.keras.recompute_blocks import recompute_blocks
+from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.steps import Needs
 from legroom.backends.tensorflow.commit.collect import inner_variable
 from legroom.backends.tensorflow.device import oom, pool
@@ -28,7 +30,6 @@ from legroom.backends.tensorflow.graph.stepgraph import StepGraph, trace_step
 from legroom.backends.tensorflow.graph.taped_step import eager_bytes
 from legroom.backends.tensorflow.graph.trace import GraphTrace
 from legroom.backends.tensorflow.graph.walk import walk_slices
-from legroom.backends.tensorflow.recompute.blocks import recompute_blocks
 from legroom.backends.tensorflow.slices.sameness import find_rules
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import batch
@@ -316,6 +317,11 @@ class Step:
     def is_oom(error: BaseException) -> bool:
         """Whether an exception means that device memory ran out."""
         return oom.is_oom(error)
+
+    @staticmethod
+    def is_about_data(error: BaseException) -> bool:
+        """Whether it is what an op raises, mostly about the numbers that it was given."""
+        return isinstance(error, tf.errors.OpError)
 
     def describe(self, error: BaseException) -> tuple[str | None, int | None]:
         """The layer or op that ran out, and the bytes it asked for."""

@@ -1,76 +1,57 @@
-"""Where Keras's trainer asks for its functions: ours are handed to it there.
-
-`fit`, `evaluate`, `predict` and the three `*_on_batch` all end in one of three functions that the
-trainer makes for a compiled model. Replacing those leaves everything else Keras's own: data
-adapters, callbacks, logs, `History`.
-"""
+"""Where Keras's trainer asks for its functions: ours are handed to it there."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 
-from legroom.backends import patches
-from legroom.backends.keras.trainable import as_first_traced
+from legroom.backends.careful import Careful
+from legroom.backends.keras.function_sets import siblings, switch
+from legroom.backends.keras.models.trainable import as_first_traced
+from legroom.backends.keras.trainer_patch import (
+    Around,
+    Guard,
+    Manner,
+    own_maker,
+    put_on_trainer,
+)
 from legroom.backends.parts import TRAINER
 from legroom.backends.tensorflow.input.counted import Counted
 from legroom.backends.tensorflow.input.data_end import DataEnd, keras_at_the_end
 from legroom.backends.tensorflow.step.batch import concatenate
-from legroom.backends.tensorflow.step.careful import Careful
 from legroom.backends.tensorflow.step.executions import Executions
-from legroom.backends.tensorflow.step.function_sets import forget_all, make_room, siblings, switch
 from legroom.backends.tensorflow.step.step import Step
 from legroom.backends.tensorflow.step.traits import Traits
 from legroom.core.aside import in_a_line, say_left_out
 
-__all__ = ["Guard", "Manner", "patch_trainer", "switch", "unguardable"]
+__all__ = ["patch_trainer", "switch", "unguardable"]
 
-# Given a model, what its function is for and its step: the runner of that step.
-Guard = Callable[[Any, str, Step], Callable[[Any], Any]]
-# Given a model, a name of how it is guarded, the same for the same options; None if it is not.
-Manner = Callable[[Any], Hashable]
-
-_MADE = {"train": "make_train_function", "test": "make_test_function",
-         "predict": "make_predict_function"}  # fmt: skip
 _Trainer = keras_trainer.TensorFlowTrainer
 
 
-def patch_trainer(
-    manner: Manner,
-    guard: Guard,
-    around: Callable[[Any, str, Callable[[], Any]], Any],
-) -> None:
+def patch_trainer(manner: Manner, guard: Guard, around: Around) -> None:
     """Hand Keras guarded functions for the models that are wanted.
 
     Args:
         manner: How a model is to be guarded, if it is.
         guard: Makes the runner of a model's step.
-        around: Called with a model, a method's name and the call itself, around `fit` and its
-            like; returns what they return.
+        around: Called around `fit` and its like.
     """
-    if patches.has(__name__):
-        return
-    try:
-        for kind, name in _MADE.items():
-            made = functools.partial(_making, kind, manner, guard)
-            patches.put(__name__, TRAINER, name, made)
-        for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch",
-                     "predict_on_batch"):  # fmt: skip
-            surrounded = functools.partial(_surrounded, name, manner, around)
-            patches.put(__name__, TRAINER, name, surrounded)
-        if patches.missing("resume") is None:
-            from legroom.backends.tensorflow.input.positions import patch_epochs
 
-            patch_epochs()
-    except Exception:
-        patches.take_off(__name__)  # all of it, or nothing
-        raise
-    patches.at_removal(forget_all)
+    def patch_epochs() -> None:
+        from legroom.backends.tensorflow.input.positions import patch_epochs
+
+        patch_epochs()
+
+    def making(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        return _making(kind, manner, guard, original)
+
+    put_on_trainer(__name__, TRAINER, making, manner, around, patch_epochs)
 
 
 def unguardable(model: Any) -> str | None:
@@ -83,10 +64,7 @@ def unguardable(model: Any) -> str | None:
         (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy),
     ):
         return f"it trains under {type(model.distribute_strategy).__name__}"
-    for name in _MADE.values():
-        if getattr(type(model), name) is not getattr(_Trainer, name):
-            return f"its class has a {name} of its own"
-    return None
+    return own_maker(model, _Trainer)
 
 
 def _making(
@@ -268,23 +246,6 @@ def _say_unguarded(model: Any, kind: str, error: BaseException) -> None:
         "(please report it)",
         in_a_line(error),
     )
-
-
-def _surrounded(
-    name: str,
-    manner: Manner,
-    around: Callable[[Any, str, Callable[[], Any]], Any],
-    original: Callable[..., Any],
-) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if manner(self) is None:
-            if name in ("fit", "train_on_batch"):
-                make_room(self)
-            return original(self, *args, **kwargs)
-        return around(self, name, functools.partial(original, self, *args, **kwargs))
-
-    return method
 
 
 def _plain(spec: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from legroom.backends.keras.python_state import PythonState
+from legroom.backends.keras.slices.python_state import PythonState
 
 __all__ = ["Traits", "all_ours", "is_ours", "own_function"]
 

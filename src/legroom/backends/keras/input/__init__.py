@@ -1,0 +1,1 @@
+"""Keras's way through its data."""

@@ -1,0 +1,1 @@
+"""Models read, changed and built again."""

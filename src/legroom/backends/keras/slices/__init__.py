@@ -1,0 +1,1 @@
+"""A step compared with its slices, and what slices need of Keras."""

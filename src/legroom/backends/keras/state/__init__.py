@@ -1,0 +1,1 @@
+"""Variables that a training changes, and copies of them."""

@@ -1,0 +1,1 @@
+"""Keras on PyTorch, and training loops in plain PyTorch."""

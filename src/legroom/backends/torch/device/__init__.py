@@ -1,0 +1,1 @@
+"""PyTorch's memory: its limit, what is in use, running out."""

@@ -1,0 +1,1 @@
+"""What steps will need: run on tensors without memory, and replayed through the allocator."""

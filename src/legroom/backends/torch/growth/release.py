@@ -1,0 +1,36 @@
+"""What PyTorch keeps of trainings that are over."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+
+from legroom.backends.torch.device.pool import default_device, pool_of
+
+__all__ = ["forget_kernels", "release", "unpin", "weigh"]
+
+
+def release() -> int:
+    """Let go of all that a user would not miss; returns how many graphs were pinned."""
+    gc.collect()
+    forget_kernels()
+    return 0
+
+
+def unpin() -> int:
+    """Let go of traced graphs that nobody can run any more: PyTorch keeps none."""
+    return 0
+
+
+def forget_kernels() -> None:
+    """Give back what the allocator keeps for later."""
+    pool_of(default_device()).forget_cached()
+
+
+def weigh(value: Any) -> tuple[str, int] | None:
+    """What an object is and weighs; None where it holds no memory by itself."""
+    if isinstance(value, torch.Tensor):
+        return "tensor", int(value.untyped_storage().nbytes())
+    return None

@@ -1,0 +1,1 @@
+"""Data, and the place of a training in it."""

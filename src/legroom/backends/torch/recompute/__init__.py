@@ -1,0 +1,1 @@
+"""Parts of a model that are run again for their gradients."""

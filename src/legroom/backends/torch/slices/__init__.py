@@ -1,0 +1,1 @@
+"""The same step in slices."""

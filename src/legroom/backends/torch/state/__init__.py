@@ -1,0 +1,1 @@
+"""All that a training changes, read and written."""

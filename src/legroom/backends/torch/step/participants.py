@@ -1,0 +1,347 @@
+"""Who takes part in a step: whose state it changes, and how that is found and copied."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from legroom.backends.torch.state.training_state import own_tensors
+from legroom.backends.torch.step.reach import reachable
+from legroom.backends.torch.step.tail import Written
+
+__all__ = ["KerasModel", "Participants", "PlainLoop"]
+
+
+class Participants(Protocol):
+    """Whose state a step changes."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+        ...
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there is more of that than when it was last asked for."""
+        ...
+
+    def small_state(self) -> list[Any]:
+        """Tensors that it may change before its update."""
+        ...
+
+    def seeds(self) -> list[Any]:
+        """Those of them that are seeds of Keras's layers."""
+        ...
+
+    def parameters(self) -> Iterable[Any]:
+        """What has gradients."""
+        ...
+
+    def written(self, optimizer: Any) -> Written:
+        """A copy of what its update writes."""
+        ...
+
+    def numbers_as_now(self) -> Callable[[], None]:
+        """Puts back what optimizers and schedulers keep in Python, and takes away new slots."""
+        ...
+
+    def numbers_aside(self) -> contextlib.AbstractContextManager[None]:
+        """What optimizers, schedulers and scalers keep in Python, as now at the end of it."""
+        ...
+
+    def forget_failed(self) -> None:
+        """Put right what a failed step left in Python."""
+        ...
+
+    def names(self) -> dict[int, str]:
+        """What modules are called, by their ids."""
+        ...
+
+    def as_slice(self, data: Any) -> Any:
+        """A slice of a batch as it can be handed to the step."""
+        ...
+
+
+class KerasModel:
+    """A Keras model, with its optimizer and metrics."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._had_shared_seed = True
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        variables = self.model.variables
+        if variables:
+            return variables[0].value.device
+        from legroom.backends.torch.device.pool import default_device
+
+        return default_device()
+
+    def small_variables(self) -> list[Any]:
+        """Keras's variables that a step may change before its update.
+
+        A layer's weights are not among them, frozen or not.
+        """
+        from legroom.backends.keras.state.training_variables import global_seed_variable
+
+        model = self.model
+        found = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]
+        found += [
+            generator.state
+            for layer in model._flatten_layers()
+            for generator in getattr(layer, "_seed_generators", ())
+        ]
+        # To make the seed that layers share draws a random number: only if it is there already.
+        shared = global_seed_variable()
+        found += [*([] if shared is None else [shared]), *model.metrics_variables]
+        return list({id(v): v for v in found}.values())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the seed that layers share was made since the small state was asked for."""
+        from legroom.backends.keras.state.training_variables import global_seed_variable
+
+        return not self._had_shared_seed and global_seed_variable() is not None
+
+    def small_state(self) -> list[Any]:
+        """Tensors that it may change before its update."""
+        from legroom.backends.keras.state.training_variables import global_seed_variable
+
+        self._had_shared_seed = global_seed_variable() is not None
+        tensors = [v._value for v in self.small_variables() if v._value is not None]
+        return [*tensors, *own_tensors(self.model)]
+
+    def seeds(self) -> list[Any]:
+        """The seeds of its layers."""
+        return [v._value for v in self.small_variables() if "seed_generator_state" in v.name]
+
+    def parameters(self) -> Iterable[Any]:
+        """What has gradients; Keras has all variables as parameters."""
+        return [v._value for v in self.model.trainable_variables if v._value is not None]
+
+    def written(self, optimizer: Any) -> Written:
+        """A copy of what its update writes, and what may be written after it."""
+        variables = [*self.model.variables, *optimizer.variables]
+        if (inner := getattr(optimizer, "inner_optimizer", None)) is not None:
+            variables += inner.variables
+        return Written([v._value for v in variables if v._value is not None])
+
+    def numbers_as_now(self) -> Callable[[], None]:
+        """Keras keeps all that in variables."""
+        return lambda: None
+
+    def numbers_aside(self) -> contextlib.AbstractContextManager[None]:
+        """Optimizers of Keras keep everything in variables."""
+        return contextlib.nullcontext()
+
+    def forget_failed(self) -> None:
+        """Losses that layers added in a step that failed are not the next one's."""
+        self.model._clear_losses()
+        if self.has_grown:
+            from legroom.backends.keras.state.training_variables import global_seed_variable
+
+            with torch.no_grad():
+                global_seed_variable()._value[1] = 0  # nothing was drawn by it yet
+
+    def names(self) -> dict[int, str]:
+        """What layers are called, by their ids."""
+        return {id(layer): layer.name for layer in self.model._flatten_layers()}
+
+    @property
+    def has_own_step(self) -> bool:
+        """Whether it trains by the step of Keras, which is known."""
+        return type(self.model).train_step.__module__.startswith("keras.")
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it has weights that are written over with their gradient."""
+        return any(getattr(v, "overwrite_with_gradient", False) for v in self.model.variables)
+
+    def as_slice(self, data: Any) -> Any:
+        """A slice of a batch as it can be handed to the step.
+
+        Keras takes as many targets as there are outputs for one target each; in a tuple they are
+        what they are. A whole batch is left as it is, for Keras to take as it does.
+        """
+        outputs = getattr(self.model, "outputs", None) or ()
+        if self.has_own_step and len(outputs) > 1 and isinstance(data, tuple) and len(data) > 1:
+            x, y, *rest = data
+            if isinstance(y, torch.Tensor) and len(y) == len(outputs):
+                return (x, (y,), *rest)
+        return data
+
+
+class PlainLoop:
+    """The modules and optimizers that a function reaches.
+
+    Args:
+        function: The step.
+        others: What it is called with.
+    """
+
+    def __init__(self, function: Any, others: Any) -> None:
+        self._function, self._others = function, others
+        self.modules: list[Any] = []
+        self.optimizers: list[Any] = []
+        self._schedulers: list[Any] = []
+        self._scalers: list[Any] = []
+        self.look()
+
+    def look(self) -> None:
+        """See whom it reaches now."""
+        found = reachable(self._function, self._others)
+        self.modules = [x for x in found if isinstance(x, torch.nn.Module)]
+        self.optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
+        self._schedulers = [x for x in found if isinstance(x, LRScheduler)]
+        self._scalers = [x for x in found if isinstance(x, torch.amp.GradScaler)]
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether it reaches more than at first: that is looked at elsewhere."""
+        return False
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first weight is."""
+        for parameter in self.parameters():
+            return parameter.device
+        from legroom.backends.torch.device.pool import default_device
+
+        return default_device()
+
+    def small_state(self) -> list[Any]:
+        """Buffers, and the scale of half precision."""
+        buffers = [buffer for module in self.modules for buffer in module.buffers()]
+        scales = [x for scaler in self._scalers for x in _scale_of(scaler) if x is not None]
+        return [*buffers, *scales]
+
+    def seeds(self) -> list[Any]:
+        """None: PyTorch's own generator is looked after apart."""
+        return []
+
+    def parameters(self) -> Iterable[Any]:
+        """What has gradients."""
+        seen: set[int] = set()
+        groups = [
+            group["params"] for optimizer in self.optimizers for group in optimizer.param_groups
+        ]
+        for parameter in (
+            *(p for module in self.modules for p in module.parameters()),
+            *(p for group in groups for p in group),
+        ):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+
+    def written(self, optimizer: Any) -> Written:
+        """A copy of what its updates write."""
+        if all(optimizer is not known for known in self.optimizers):
+            self.optimizers.append(optimizer)
+        tensors = [*self.parameters(), *self.small_state()]
+        tensors += [
+            value
+            for one in self.optimizers
+            for slots in one.state.values()
+            for value in slots.values()
+            if isinstance(value, torch.Tensor)
+        ]
+        return Written(tensors, self.numbers_as_now())
+
+    def numbers_as_now(self) -> Callable[[], None]:
+        """Puts back what optimizers and schedulers keep in Python, and takes away new slots."""
+        undo = [_optimizer_as_now(one) for one in self.optimizers]
+        undo += [_attributes_as_now(scheduler) for scheduler in self._schedulers]
+        undo += [_scaler_as_now(scaler) for scaler in self._scalers]
+
+        def put_back() -> None:
+            for one in undo:
+                one()
+
+        return put_back
+
+    @contextlib.contextmanager
+    def numbers_aside(self) -> Iterator[None]:
+        """What optimizers, schedulers and scalers keep in Python, as now at the end of it."""
+        undo = [_optimizer_as_now(one) for one in self.optimizers]
+        undo += [_attributes_as_now(scheduler) for scheduler in self._schedulers]
+        states = [(x, x._per_optimizer_states) for x in self._scalers if x.is_enabled()]
+        self.forget_failed()
+        try:
+            yield
+        finally:
+            for one in undo:
+                one()
+            for scaler, state in states:
+                scaler._per_optimizer_states = state
+
+    def forget_failed(self) -> None:
+        """A scaler that has unscaled for an update that was not made can do it again."""
+        for scaler in self._scalers:
+            if scaler.is_enabled():
+                states = scaler._per_optimizer_states
+                scaler._per_optimizer_states = collections.defaultdict(states.default_factory)
+
+    def names(self) -> dict[int, str]:
+        """What modules are called inside of those that the step reaches, by their ids."""
+        found: dict[int, str] = {}
+        for module in self.modules:
+            for name, inner in module.named_modules():
+                kind = type(inner).__name__
+                found.setdefault(id(inner), f"{name} ({kind})" if name else kind)
+        return found
+
+    def as_slice(self, data: Any) -> Any:
+        """A slice of a batch: like the batch."""
+        return data
+
+
+def _optimizer_as_now(optimizer: Any) -> Callable[[], None]:
+    """Puts an optimizer's numbers back, and takes away slots that are born from now on."""
+    slots = {parameter: dict(kept) for parameter, kept in optimizer.state.items()}
+    groups = [
+        {name: value for name, value in group.items() if name != "params"}
+        for group in optimizer.param_groups
+    ]
+
+    def put_back() -> None:
+        for parameter in list(optimizer.state):
+            if parameter in slots:
+                optimizer.state[parameter] = slots[parameter]
+            else:
+                del optimizer.state[parameter]
+        for group, values in zip(optimizer.param_groups, groups, strict=False):
+            group.update(values)
+
+    return put_back
+
+
+def _scale_of(scaler: Any) -> tuple[Any, Any]:
+    """The scale and how long it has held; None before the first step, and where it is off."""
+    return getattr(scaler, "_scale", None), getattr(scaler, "_growth_tracker", None)
+
+
+def _scaler_as_now(scaler: Any) -> Callable[[], None]:
+    """A scaler's numbers are made in the first step, and belong to it."""
+    scale, tracker = (None if x is None else x.clone() for x in _scale_of(scaler))
+
+    def put_back() -> None:
+        if scaler.is_enabled():
+            scaler._scale, scaler._growth_tracker = scale, tracker
+
+    return put_back
+
+
+def _attributes_as_now(thing: Any) -> Callable[[], None]:
+    values = {
+        name: list(value) if isinstance(value, list) else value
+        for name, value in vars(thing).items()
+        if isinstance(value, (int, float, list, type(None)))
+    }
+    return lambda: vars(thing).update(values)

@@ -1,0 +1,309 @@
+"""A step as the guard sees it: something that runs on a batch, whole or in slices."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from legroom.backends import patches
+from legroom.backends.keras.slices.rules import Rules
+from legroom.backends.steps import Needs
+from legroom.backends.torch.device import errors
+from legroom.backends.torch.device.pool import pool_of
+from legroom.backends.torch.slices.noise import Rows
+from legroom.backends.torch.slices.sliced import Course, Sliced, Uneven
+from legroom.backends.torch.slices.trial import Trial
+from legroom.backends.torch.step import batch
+from legroom.backends.torch.step.participants import KerasModel, Participants, PlainLoop
+from legroom.backends.torch.step.tail import Tail
+from legroom.backends.torch.step.undo import Undo
+from legroom.backends.torch.step.watching import Watch, watching
+from legroom.core.aside import say_left_out
+from legroom.core.traces import LayerCost
+
+__all__ = ["Step"]
+
+
+class Step:
+    """A training, test or predict step of Keras, or a hand-written one.
+
+    Args:
+        call: The step, on a batch.
+        origin: The function behind it.
+        parts: Whose state it changes.
+        trains: Whether it trains.
+        concatenates: Whether its results are one for each sample, as a predict step's are; then
+            nothing has to be found out before it is sliced.
+        uncompiled: The step op by op, where `call` is compiled: so it runs in slices.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        origin: Any,
+        parts: Participants,
+        *,
+        trains: bool = True,
+        concatenates: bool = False,
+        uncompiled: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._call = call
+        self._uncompiled = uncompiled
+        self._part = uncompiled or call
+        self._origin = origin
+        self._parts = parts
+        self._trains = trains
+        self._rules: Rules | None = Rules(concatenates=True) if concatenates else None
+        self._course = Course()
+        self.pool = pool_of(parts.device)
+        self._undo: Undo | None = None
+        self._tail = Tail(self.pool)
+        self._kept_gradients: list[tuple[Any, Any]] | None = None
+        self._told_results = False
+        self._counts_first = not isinstance(parts, PlainLoop)
+        self._may_start_over = False
+        self.done: list[Any] = []  # results of a run, for whom something fails behind it
+
+    def plain(self) -> Callable[[Any], Any]:
+        """The step as it runs without legroom."""
+        return self._call
+
+    def samples(self, data: Any) -> int | None:
+        """The number of samples in a batch."""
+        return batch.batch_size(data)
+
+    def run(self, data: Any, slice_size: int | None) -> Any:
+        """Run a batch in slices, or whole; out of memory means that nothing has happened."""
+        try:
+            return self._run(data, slice_size)
+        except Uneven:
+            self._counts_first = True
+            return self._run(data, slice_size)
+
+    def _run(self, data: Any, slice_size: int | None) -> Any:
+        samples = batch.batch_size(data)
+        with self._undone() as undo:
+            if slice_size is None or samples is None or slice_size >= samples:
+                outputs = self._run_whole(data, samples)
+            else:
+                outputs = self._run_slices(data, samples, slice_size, undo)
+            self._tail.done()
+            undo.settle()
+        self.done.append(outputs)
+        return outputs
+
+    def _run_whole(self, data: Any, samples: int | None) -> Any:
+        self._may_start_over = False
+        with watching(self._watch(("whole", samples))):
+            return self._call(data)
+
+    def _watch(self, kind: Any, **how: Any) -> Watch:
+        def on_update(optimizer: Any) -> None:
+            self._tail.begin(kind, lambda: self._parts.written(optimizer))
+
+        self._watched = Watch(on_update=on_update, on_backward=self._keep_gradients, **how)
+        return self._watched
+
+    @contextlib.contextmanager
+    def _undone(self) -> Iterator[Undo]:
+        """Whatever ends what is inside early, put everything back."""
+        if self._undo is None or self._parts.has_grown:
+            self._undo = Undo(
+                self._parts.small_state(),
+                self.pool,
+                own_draws=isinstance(self._parts, PlainLoop),
+                keras_seeds=self._parts.seeds(),
+            )
+        undo = self._undo
+        undo.save()
+        self._kept_gradients = None
+        try:
+            yield undo
+        except BaseException as error:
+            try:
+                self._tail.failed(error)  # first: its copy is of the time before the update
+            finally:
+                self._parts.forget_failed()
+                self._put_gradients_back()
+                undo.restore()
+            raise
+        self._kept_gradients = None
+
+    def _keep_gradients(self) -> None:
+        """Before the first backward pass: keep the gradients that it adds to."""
+        if self._kept_gradients is not None:
+            return  # what is there by now is of the slices before
+        watch = self._watched
+        found = [] if watch.cleared else [p for p in self._parts.parameters() if p.grad is not None]
+        if self.pool.has_limit() or self._may_start_over:
+            self._kept_gradients = [(p, p.grad.detach().to("cpu", copy=True)) for p in found]
+        else:
+            self._kept_gradients = []
+
+    def _put_gradients_back(self) -> None:
+        if self._kept_gradients is None:
+            return  # none was touched
+        for parameter in self._parts.parameters():
+            parameter.grad = None
+        for parameter, gradient in self._kept_gradients:
+            parameter.grad = gradient.to(parameter.device)
+
+    # Slices.
+
+    def _run_slices(self, data: Any, samples: int, size: int, undo: Undo) -> Any:
+        rules = self.rules(data)
+        self._may_start_over = rules.counts and not self._counts_first
+        pieces = list(batch.slices(data, samples, size))
+        sliced = Sliced(
+            self._part,
+            self._parts,
+            rules,
+            self._course,
+            undo,
+            pieces,
+            functools.partial(self._watch, ("slice", samples, size)),
+            adds=lambda: bool(self._kept_gradients),
+            draws=self._rows(rules, [count for _, count, _ in pieces]),
+        )
+        if rules.counts and self._counts_first:
+            sliced.count_first()
+        sliced.run()
+        return self._joined(sliced.results, sliced.sizes, rules, sliced.helds)
+
+    def _rows(self, rules: Rules, sizes: Sequence[int]) -> Rows | None:
+        """What draws the rows of slices; None where they are drawn as they come."""
+        ways = [draw.way for draw in rules.draws]
+        if self.pool.device.type != "cpu" or not ways or "apart" in ways:
+            return None
+        return Rows(ways, sizes)
+
+    def _joined(
+        self, results: Sequence[Any], sizes: Sequence[int], rules: Rules, helds: Sequence[Any]
+    ) -> Any:
+        """What the whole batch's step would have returned."""
+        if self._trains and not self._course.by_keras:
+            return self._last_result(results[-1], sizes)
+        from legroom.backends.keras.slices.held_metrics import combine, update_held
+
+        held_results: dict[int, tuple[int, Any]] = {}
+        if rules.metrics:
+            calls = [held.calls for held in helds]
+            update_held(rules.metrics, helds[-1].order, calls, sizes, rules.held, batch.concatenate)
+            held_results = helds[-1].results
+        leaves = [batch.flatten(outputs) for outputs in results]
+        ways = rules.outputs or ["last"] * len(leaves[-1])
+        if rules.concatenates:
+            ways = ["concat" if batch.leading(x) == sizes[-1] else "last" for x in leaves[-1]]
+        shares = [size / sum(sizes) for size in sizes]
+        merged = [
+            rules.metrics[held_results[id(leaves[-1][i])][0]].result()
+            if id(leaves[-1][i]) in held_results
+            else combine([leaf[i] for leaf in leaves], way, shares, batch.concatenate)
+            for i, way in enumerate(ways)
+        ]
+        return batch.unflatten(results[-1], merged)
+
+    def _last_result(self, result: Any, sizes: Sequence[int]) -> Any:
+        """A hand-written step ends once, so it returns what its last slice gave."""
+        cut = [x for x in batch.flatten(result) if batch.leading(x) == sizes[-1] != sum(sizes)]
+        if cut and not self._told_results:
+            self._told_results = True
+            name = getattr(self._origin, "__name__", "The step")
+            say_left_out(
+                f"What {name} returns for each sample is of the last slice only; its loss is that "
+                "of the whole batch",
+                "the code behind backward() runs once, with the last slice",
+            )
+        return result
+
+    # What the guard asks.
+
+    def rules(self, data: Any) -> Rules:
+        """Whether it may be sliced; found out on the first call."""
+        if self._rules is None:
+            if (lacking := patches.missing("slices")) is not None:
+                self._rules = Rules(refusal=lacking)
+            else:
+                trial = Trial(
+                    self._part,
+                    self._origin,
+                    self._parts,
+                    trains=self._trains,
+                    compiled=self._uncompiled is not None,
+                )
+                self._rules, self._course = trial.find(data)
+        return self._rules
+
+    def needs(self, data: Any, free: int | None) -> Needs | None:
+        """Nothing tells yet what a step should need."""
+        return None
+
+    def usable(self, *, planned: bool) -> float:
+        """The share of what is free that a size above those that were seen may need."""
+        return 1.0
+
+    def tensors(self, samples: int) -> Sequence[tuple[str, int]]:
+        """The largest tensors of a slice: not known."""
+        return ()
+
+    def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
+        """What layers keep for their gradients, in order, and whether neighbours form blocks."""
+        samples = batch.batch_size(data)
+        if not isinstance(self._parts, KerasModel) or not self._trains or samples is None:
+            return (), False
+        from legroom.backends.torch.recompute.layer_costs import step_costs
+
+        return step_costs(self._parts.model, samples, data)
+
+    def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
+        """Compute these blocks of layers again from now on, instead of keeping them."""
+        if isinstance(self._parts, KerasModel):
+            from legroom.backends.keras.recompute_blocks import recompute_blocks
+
+            recompute_blocks(self._parts.model, blocks)
+
+    def put_in_order(self, samples: int) -> None:
+        """PyTorch runs ops in the order of the code."""
+
+    @property
+    def lean_saves(self) -> int:
+        """Whole batches take what plain PyTorch takes."""
+        return 0
+
+    @property
+    def unborn_bytes(self) -> int:
+        """State that the first update will create: not known."""
+        return 0
+
+    def go_lean(self, lean: bool = True) -> None:
+        """Whole batches take what plain PyTorch takes."""
+
+    def is_oom(self, error: BaseException) -> bool:
+        """Whether an error means that memory ran out."""
+        return errors.is_oom(error)
+
+    def is_about_data(self, error: BaseException) -> bool:
+        """Whether PyTorch raises such errors for what is in a batch."""
+        return isinstance(error, (RuntimeError, IndexError, ValueError))
+
+    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
+        """Where it ran out, and how many bytes were asked for."""
+        return errors.describe(error, self._parts.names())
+
+    @property
+    def oom_seconds(self) -> float:
+        """What running out costs, about."""
+        return self.pool.oom_seconds
+
+    @property
+    def broken_by_oom(self) -> bool:
+        """Running out breaks nothing."""
+        return False
+
+    def recover(self) -> None:
+        """Free what a failed step left behind."""
+        gc.collect()
+        self.pool.forget_cached()
