@@ -25,6 +25,9 @@ __all__ = ["SelfTest", "SelfTestCheck", "selftest"]
 _MIB = 2**20
 # Enough for a framework itself and a small net; a GPU's libraries want workspaces of their own.
 _CAP_CPU, _CAP_GPU = 256 * _MIB, 1024 * _MIB
+# The C library reserves 64 MiB for each thread, and falls back on that where nothing else is left:
+# a step would find room that is not counted as free.
+_TIGHT = {"MALLOC_ARENA_MAX": "1"}
 _WORKER = Path(__file__).with_name("selftest_worker.py")
 _CHECKS = {
     "limit": "the device's limit is known",
@@ -150,7 +153,7 @@ def _run(place: Workplace, name: str, cap: int) -> tuple[SelfTestCheck, dict[str
     if name == "run":
         return _run_script(place, cap), {}
     path = place.folder / f"{name}.json"
-    ended = place.run([_WORKER, name, str(cap), path])
+    ended = place.run([_WORKER, name, str(cap), path], environment=_TIGHT)
     if path.exists():
         found = json.loads(path.read_text())
     else:

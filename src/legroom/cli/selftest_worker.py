@@ -215,9 +215,10 @@ def _check_refuse(limit: int) -> dict[str, Any]:
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             # Half of the image's first maps are left, which one op asks for: where the small ones
             # find no room, each waits ten seconds for it.
-            self.held = _take_all_but(x[..., 0].nbytes * _MAPS // 2, limit)
+            self.held = _take_all_but(x.nbytes * _MAPS // 2, limit)
 
-    model, untouched = _model(limit), _model(limit)
+    # One sample takes what a batch does elsewhere: many times what a thread gives back at its end.
+    model, untouched = _model(limit, batch=1), _model(limit, batch=1)
     x, y = _data(model, 1)
     for each in (model, untouched):
         each.fit(x, y, verbose=0)
@@ -247,8 +248,8 @@ _CHECKS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def _model(limit: int, optimizer: str = "SGD") -> Any:
-    """A small net over images whose step on a batch takes about a third of the cap.
+def _model(limit: int, optimizer: str = "SGD", batch: int = _BATCH) -> Any:
+    """A small net over grey images whose step on a batch takes about a third of the cap.
 
     Smooth throughout: at a kink the last digit, which slices may change, would turn a unit on.
     Without convolutions: TensorFlow's kernel for their gradient takes up to 25 MB in one piece,
@@ -257,11 +258,11 @@ def _model(limit: int, optimizer: str = "SGD") -> Any:
     import keras
 
     # About eight tensors of the size of the first maps are alive at the peak of a step.
-    side = max(16, int((limit * _PART / (_BATCH * _MAPS * 4 * 8)) ** 0.5))
+    side = max(16, int((limit * _PART / (batch * _MAPS * 4 * 8)) ** 0.5))
     keras.utils.set_random_seed(2)
     model = keras.Sequential(
         [
-            keras.Input((side, side, 3)),
+            keras.Input((side, side, 1)),
             keras.layers.Dense(_MAPS, activation="tanh"),
             keras.layers.AveragePooling2D(2),
             keras.layers.Dense(2 * _MAPS, activation="tanh"),

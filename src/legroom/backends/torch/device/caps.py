@@ -47,7 +47,8 @@ def cap_environment(limit_bytes: int, *, keep_onednn: bool = False) -> dict[str,
             f"PyTorch itself needs more than {format_bytes(limit_bytes)} to train. "
             f"Give at least {format_bytes(_SMALLEST)}."
         )
-    return {MEMORY_VARIABLE: str(limit_bytes)}
+    # Address space that the C library reserves for each thread is none that a step can count on.
+    return {MEMORY_VARIABLE: str(limit_bytes), **({} if uses_gpu() else {"MALLOC_ARENA_MAX": "1"})}
 
 
 def cap_imported(limit_bytes: int) -> None:
