@@ -3,10 +3,10 @@
     python benchmarks/gpu/capped_torch.py ResNet50 gpt2_plain ...     these rows; all without names
     python benchmarks/gpu/capped_torch.py --cap 40 unet
 
-Needs a GPU, PyTorch and, for some rows, Keras; not TensorFlow. Each row is four processes: plain
-without the cap, plain with it (which fails), guarded with it, and guarded with slices of fixed
-sizes, to see what the best one would have been. Adds to capped_torch.json, beside this file or in
-the folder that OUT names.
+Needs a GPU, PyTorch and, for some rows, Keras; not TensorFlow. Each row is a few processes: plain
+without the cap, plain with it (which fails), guarded without the cap, guarded with it, and slices
+of fixed sizes, to see what the best one would have been. Adds to capped_torch.json, beside this
+file or in the folder that OUT names.
 """
 
 from __future__ import annotations
@@ -167,26 +167,35 @@ def child(name: str, mode: str, samples: int, cap: float, kept: str) -> dict[str
 
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
-    if mode not in ("uncapped", "size"):
+    if mode not in ("uncapped", "size", "guarded_uncapped"):
         torch.cuda.set_per_process_memory_fraction(
             cap * 1e9 / torch.cuda.get_device_properties(0).total_memory
         )
     torch.manual_seed(0)
-    guarded = mode.startswith("guarded")
-    options = {"slice_size": int(mode.partition(":")[2])} if ":" in mode else {}
     events: list[Any] = []
     if name in KERAS_ROWS:
         import keras
 
         keras.utils.set_random_seed(0)
         model, inputs, targets = keras_model(name)
-        if guarded:
-            legroom.guard(model, **options)
         step = model.train_on_batch
     else:
-        model, step, inputs, targets = plain_step(name)
-        if guarded:
-            step = legroom.step(**options)(step)
+        model, plain, inputs, targets = plain_step(name)
+        step = plain
+
+    def guard(**options: Any) -> Any:
+        if name in KERAS_ROWS:
+            legroom.guard(model, **options)
+            return model.train_on_batch
+        return legroom.step(**options)(plain) if options else legroom.step(plain)
+
+    if mode.startswith("guarded"):
+        step = guard()
+    if mode.startswith("fixed:"):
+        return {
+            size: _time_of(guard(slice_size=int(size)), inputs(samples), targets(samples))
+            for size in mode.partition(":")[2].split(",")
+        }
     if mode == "size":
         peaks = []
         for n in (2, 6):
@@ -217,10 +226,35 @@ def child(name: str, mode: str, samples: int, cap: float, kept: str) -> dict[str
             f"{e.name} {e.data.get('slice_size')}" for e in events if e.name in ("oom", "plan")
         ],
         "first_seconds": seconds[0],
-        "peak_bytes": torch.cuda.max_memory_allocated(),
+        "peak_bytes": torch.cuda.max_memory_allocated(),  # the guard resets it
+        # What the allocator had taken of the card at the end.
+        "reserved_bytes": torch.cuda.memory_reserved(),
+        "retries": torch.cuda.memory_stats()["num_alloc_retries"],
         "ooms": sum(event.name == "oom" for event in events),
         "slice": plans[-1].data["slice_size"] if plans else None,
     }
+
+
+def _time_of(step: Any, x: Any, y: Any) -> float | None:
+    """The time of a step by slices of one size; None where it runs out."""
+    import gc
+
+    import torch
+
+    seconds = []
+    try:
+        for _ in range(5):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            step(x, y)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - began)
+    except Exception:
+        return None
+    finally:
+        gc.collect()
+        torch.cuda.empty_cache()
+    return sorted(seconds[-3:])[1]
 
 
 def _first(made: Any) -> Any:
@@ -247,15 +281,13 @@ def row(name: str, cap: float, fixed: bool) -> dict[str, Any]:
     if not samples:
         return {"failed": "no size"}
     found: dict[str, Any] = {"samples": samples, "cap_bytes": int(cap * 1e9)}
-    for mode in ("uncapped", "capped", "guarded"):
+    for mode in ("uncapped", "capped", "guarded_uncapped", "guarded"):
         found[mode] = run(mode, samples)
         print(name, mode, found[mode], flush=True)
     chosen = found["guarded"].get("slice")
     if chosen and fixed:
-        found["fixed"] = {
-            size: run(f"guarded:{size}", samples).get("seconds")
-            for size in sorted({max(1, int(chosen * f)) for f in (0.25, 0.5, 0.75, 1.0, 1.15)})
-        }
+        sizes = sorted({max(1, int(chosen * f)) for f in (0.25, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4)})
+        found["fixed"] = run(f"fixed:{','.join(map(str, sizes))}", samples)
         print(name, "fixed", found["fixed"], flush=True)
     import torch
 

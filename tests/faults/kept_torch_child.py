@@ -16,6 +16,7 @@ import torch
 
 SAMPLES, FEATURES, EPOCHS, BATCH = 240, 8, 3, 16
 PAUSE = float(os.environ.get("KEPT_PAUSE", "0.01"))
+DEVICE = os.environ.get("KEPT_DEVICE", "cpu")  # of the plain loops; Keras takes a GPU by itself
 
 
 def data():
@@ -111,12 +112,12 @@ def plain(name):
 
     torch.manual_seed(7)
     np.random.seed(7)
-    model = Net()
+    model = Net().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), 0.01, amsgrad=True)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=EPOCHS * 8)
     averaged = torch.optim.swa_utils.AveragedModel(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
-    log = {"losses": [], "best": torch.tensor(9e9), "rates": []}
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=64.0, growth_interval=3)
+    log = {"losses": [], "best": torch.tensor(9e9, device=DEVICE), "rates": []}
     loader = loaders(name)
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler,
              "averaged": averaged, "log": log}  # fmt: skip
@@ -124,6 +125,7 @@ def plain(name):
         model.train()
         for number, (x, y) in enumerate(legroom.resumable(loader, state=state)):
             del number  # of the batches of this process
+            x, y = x.to(DEVICE), y.to(DEVICE)
             loss = torch.nn.functional.mse_loss(model(x), y)
             scaler.scale(loss / 2).backward()
             log["losses"].append(loss.item())
@@ -331,9 +333,9 @@ def main():
     for case in cases.split("+"):
         kind, _, name = case.partition(":")
         counts, values = plain(name) if kind == "plain" else fitted(case)
-        results[f"{case} counts"] = counts.detach().numpy().copy()
+        results[f"{case} counts"] = counts.detach().cpu().numpy().copy()
         for number, value in enumerate(values):
-            value = value.detach().numpy() if isinstance(value, torch.Tensor) else value
+            value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
             results[f"{case} {number}"] = np.array(value)
     if all(case.startswith("plain") for case in cases.split("+")):
         assert "keras" not in sys.modules

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,27 @@ class Killed:
     def _end(self, parent: subprocess.Popen[str]) -> None:
         _, said = parent.communicate(timeout=TIMEOUT)
         self.said += said
+
+
+def killed_and_finished(
+    folder: Path, cases: list[str], signals: list[tuple[int, int]], seed: int, **variables: str
+) -> Killed:
+    """Kill a process on PyTorch by each signal in a training, let it end, and compare."""
+    rng = random.Random(seed)
+    training = Killed(folder, "+".join(cases), pause=0.02, child=TORCH_CHILD, **variables)
+    with ThreadPoolExecutor(1) as pool:
+        plain = pool.submit(training.undisturbed)
+        for number, part in signals:
+            assert training.kill(number, rng, training=part), training.said[-3000:]
+        out = training.finish()
+        expected = plain.result()
+    assert same(expected, out) == [], training.said[-3000:]
+    for case in cases:  # every sample of every epoch exactly once
+        assert set(out[f"{case} counts"]) == {3.0}
+    assert "resumes" in training.said
+    assert "in another order" not in training.said
+    assert not (folder / ".legroom").exists()
+    return training
 
 
 def child_of(parent: subprocess.Popen[str]) -> int | None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from .killing import TORCH_CHILD, Killed, same
+from .killing import TORCH_CHILD, Killed, killed_and_finished
 
 pytestmark = pytest.mark.on_torch("test_killed has the same for TensorFlow")
 
@@ -22,27 +21,6 @@ PLAIN = ["plain:", "plain:own_generator", "plain:noisy", "plain:rows", "plain:ow
          "plain:workers"]  # fmt: skip
 KERAS = ["arrays", "unbuilt", "sequence", "generator", "loader_noisy", "loader_own_order"]
 OTHERS = ["batchwise", "pipeline", "loader_rows", "loader_own_generator", "loader_workers"]
-
-
-def killed_and_finished(
-    folder: Path, cases: list[str], signals: list[tuple[int, int]], seed: int
-) -> Killed:
-    """Kill a process by each signal in a training, let it end, and compare."""
-    rng = random.Random(seed)
-    training = Killed(folder, "+".join(cases), pause=0.02, child=TORCH_CHILD)
-    with ThreadPoolExecutor(1) as pool:
-        plain = pool.submit(training.undisturbed)
-        for number, part in signals:
-            assert training.kill(number, rng, training=part), training.said[-3000:]
-        out = training.finish()
-        expected = plain.result()
-    assert same(expected, out) == [], training.said[-3000:]
-    for case in cases:  # every sample of every epoch exactly once
-        assert set(out[f"{case} counts"]) == {3.0}
-    assert "resumes" in training.said
-    assert "in another order" not in training.said
-    assert not (folder / ".legroom").exists()
-    return training
 
 
 def test_plain_loops(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Device(Protocol):
         ...
 
     def has_started(self) -> bool:
-        """Whether the framework has set up its memory, so that no cap can come any more."""
+        """Whether the framework has set up its memory, so that its limit can be read."""
         ...
 
     def has_limit(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +15,38 @@ from legroom.planning.choose import largest_that_fits
 from legroom.planning.make import read_budget
 from legroom.prediction.sources import Prediction, read_count
 
-__all__ = ["largest_batch", "refuse_card", "round_down", "search"]
+__all__ = ["Tries", "largest_batch", "refuse_card", "round_down", "search"]
 
-# Tries upward, and by how much: the error bar's share that a prediction holds back.
-_TRIES_UP = 2
-_STEP_UP = 1.12
-_STEP_DOWN = 0.85
 _LEAST = 2**20
-# Tries between the size that fits and the one that does not, where a try is a matter of steps: no
-# process has to be started for it.
-_TRIES_BETWEEN = 2
-# The share of the budget that a size is tried in: one and the same step does not take the same in
-# every process, and a size at the edge would run today and not tomorrow.
-_TRIED_IN = 0.96
+
+
+@dataclasses.dataclass(frozen=True)
+class Tries:
+    """How sizes are tried, by what a try costs and how steady a step's need is.
+
+    Attributes:
+        share: Of the budget, that a size is tried in. One and the same step does not take the same
+            in every process, and a size at the edge would run today and not tomorrow.
+        up: The next size, where one fits.
+        most_up: How often that is tried.
+        down: The next size, where one does not.
+        between: How many sizes are tried between one that fits and one that does not.
+    """
+
+    share: float = 0.96
+    up: float = 1.12
+    most_up: int = 2
+    down: float = 0.85
+    between: int = 0
+
+
+_IN_A_CHILD = Tries()
+# No process has to be started, but a step may take long.
+_HERE = Tries(between=2)
+# A try takes a second, and the need is the same each time.
+_ON_A_CARD = Tries(share=0.99, up=1.05, most_up=8, down=0.95, between=8)
+# Sizes closer than this share of them are alike.
+_ALIKE = 0.005
 # A larger batch is of no use to anyone, and may be a model without memory to speak of.
 _MOST = 2**20
 
@@ -81,20 +101,18 @@ def largest_batch(
     source = "probed" if current().predictions.probes() else "traced"
     prediction = Prediction(model, data=data, length=length, source=source)
     tried: dict[int, bool] = {}
+    here = current().predictions.tries_here()
+    tries = _IN_A_CHILD if not here else _HERE if card is None else _ON_A_CARD
+    room = int(tries.share * budget)
 
     def fits(size: int) -> bool:
         if size not in tried:
-            tried[size] = prediction.try_size(size, max(_LEAST, int(_TRIED_IN * budget)), card)
+            tried[size] = prediction.try_size(size, max(_LEAST, room), card)
         return tried[size]
 
-    here = current().predictions.tries_here()
-    guess = largest_that_fits(
-        prediction.middle_peak, int(_TRIED_IN * budget) if here else budget, bound
-    )
-    found = search(
-        allowed(max(guess, smallest)) or smallest, smallest, fits, allowed,
-        between=_TRIES_BETWEEN if here else 0,
-    )  # fmt: skip
+    guess = largest_that_fits(prediction.middle_peak, room if here else budget, bound)
+    begin = allowed(max(guess, smallest)) or smallest
+    found = search(begin, smallest, fits, allowed, tries)
     if found is None:
         needed = prediction.estimate(smallest).peak_bytes
         raise CannotFitError(
@@ -119,8 +137,7 @@ def search(
     smallest: int,
     fits: Callable[[int], bool],
     allowed: Callable[[int], int],
-    *,
-    between: int = 0,
+    tries: Tries = _IN_A_CHILD,
 ) -> int | None:
     """From a guess to the largest size that was tried and fits.
 
@@ -129,7 +146,7 @@ def search(
         smallest: The smallest such size.
         fits: Tries a size.
         allowed: Rounds a size down to the wanted form.
-        between: How many sizes are tried between the one that is found and one that failed.
+        tries: How far, and how often.
     """
     failed: list[int] = []
 
@@ -139,11 +156,11 @@ def search(
         failed.append(size)
         return False
 
-    found = _around(guess, smallest, tried, allowed)
-    for _ in range(between if found is not None and failed else 0):
+    found = _around(guess, smallest, tried, allowed, tries)
+    for _ in range(tries.between if found is not None and failed else 0):
         assert found is not None
         middle = allowed((found + min(failed)) // 2)
-        if middle <= found:
+        if middle <= found or min(failed) - found <= _ALIKE * found:
             break
         if tried(middle):
             found = middle
@@ -151,12 +168,16 @@ def search(
 
 
 def _around(
-    guess: int, smallest: int, fits: Callable[[int], bool], allowed: Callable[[int], int]
+    guess: int,
+    smallest: int,
+    fits: Callable[[int], bool],
+    allowed: Callable[[int], int],
+    tries: Tries,
 ) -> int | None:
     """The largest size that fits, in steps down or up from a guess."""
     size = guess
     while not fits(size):
-        smaller = allowed(int(size * _STEP_DOWN))
+        smaller = allowed(int(size * tries.down))
         if smaller >= size:
             smaller = allowed(size - 1)
         if smaller < smallest:
@@ -164,8 +185,8 @@ def _around(
         size = smaller
     if size < guess:
         return size  # the next larger one failed
-    for _ in range(_TRIES_UP):
-        larger = allowed(math.ceil(size * _STEP_UP))
+    for _ in range(tries.most_up):
+        larger = allowed(math.ceil(size * tries.up))
         if larger <= size:
             larger = allowed(size * 2)  # the next power, or multiple
         if larger <= size or not fits(larger):
@@ -220,7 +241,7 @@ def refuse_card(reading: DeviceReading, budget: int) -> str | None:
     if reading.free_bytes is None:
         return f"{what}: the driver does not tell how much of the card is free. Instead, {asks[3:]}"
     room = max(0, reading.free_bytes - CONTEXT_BYTES)
-    if room >= int(_TRIED_IN * budget):
+    if room >= int(_IN_A_CHILD.share * budget):
         return None
     return (
         f"{what}: it is tried in a process of its own, and only {format_bytes(room)} are left for "

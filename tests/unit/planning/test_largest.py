@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legroom.machine.budget import DeviceReading
-from legroom.planning.largest import refuse_card, round_down, search
+from legroom.planning.largest import Tries, refuse_card, round_down, search
 
 
-def run(guess, largest, *, multiple=1, power=False, bound=10**6, between=0):
+def run(guess, largest, *, multiple=1, power=False, bound=10**6, **tries):
     tried = []
 
     def fits(size):
@@ -21,7 +21,7 @@ def run(guess, largest, *, multiple=1, power=False, bound=10**6, between=0):
 
     smallest = 1 if power else multiple
     begin = allowed(guess) or smallest
-    return search(begin, smallest, fits, allowed, between=between), tried
+    return search(begin, smallest, fits, allowed, Tries(**tries)), tried
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000), st.sampled_from([1, 8]))
@@ -49,6 +49,15 @@ def test_where_tries_are_quick_the_result_is_closer(largest, off):
     assert found in tried
     assert 0.95 * largest - 1 <= found <= largest
     assert len(tried) <= 6
+
+
+@given(st.integers(32, 5000), st.floats(0.8, 1.2))
+def test_on_a_card_it_is_found_to_the_half_percent(largest, off):
+    card = {"up": 1.05, "most_up": 8, "down": 0.95, "between": 8}
+    found, tried = run(int(largest * off), largest, **card)
+    assert 0.995 * largest - 1 <= found <= largest
+    assert len([size for size in tried if size > largest]) <= 7
+    assert len(tried) <= 13
 
 
 def test_between_neighbours_nothing_is_tried():

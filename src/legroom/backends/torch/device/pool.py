@@ -75,8 +75,8 @@ class Pool:
         return None
 
     def has_started(self) -> bool:
-        """Whether no cap can come any more: it can, at any time."""
-        return False
+        """Whether its limit can be read without starting anything."""
+        return True
 
     def has_limit(self) -> bool:
         """Whether there is a hard limit."""
@@ -171,6 +171,10 @@ class CudaPool(Pool):
     def card_number(self) -> int | None:
         """Which of the cards that CUDA shows it is on."""
         return self.device.index
+
+    def has_started(self) -> bool:
+        """Whether CUDA has."""
+        return bool(torch.cuda.is_initialized())
 
     def has_limit(self) -> bool:
         """A card has an end."""

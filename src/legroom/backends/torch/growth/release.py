@@ -33,4 +33,16 @@ def weigh(value: Any) -> tuple[str, int] | None:
     """What an object is and weighs; None where it holds no memory by itself."""
     if isinstance(value, torch.Tensor):
         return "tensor", int(value.untyped_storage().nbytes())
+    if isinstance(value, torch.nn.Module):
+        # A model of Keras keeps its optimizer's variables as well.
+        slots = getattr(getattr(value, "optimizer", None), "variables", None) or []
+        made = [slot.value for slot in slots if getattr(slot, "_value", None) is not None]
+        return "model", _bytes([*value.parameters(), *value.buffers(), *made])
+    if isinstance(value, torch.optim.Optimizer):
+        kept = [held for slots in value.state.values() for held in slots.values()]
+        return "optimizer", _bytes([held for held in kept if isinstance(held, torch.Tensor)])
     return None
+
+
+def _bytes(tensors: list[Any]) -> int:
+    return sum(tensor.nbytes for tensor in {id(each): each for each in tensors}.values())
