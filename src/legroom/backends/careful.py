@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from legroom.core.errors import LegroomError
 
-__all__ = ["OWN_CODE", "Careful", "is_users_own"]
+__all__ = ["OWN_CODE", "Careful", "is_users_file", "is_users_own"]
 
 # Where our own code is.
 OWN_CODE = str(Path(__file__).parents[1]) + os.sep
@@ -112,6 +112,11 @@ class Careful:
         self._run, self._is_plain = plain, True
         self._tell(failure)
         return outputs
+
+
+def is_users_file(path: str) -> bool:
+    """Whether code in this file is the user's, and not ours or a library's."""
+    return not os.path.abspath(path).startswith((OWN_CODE, *_OTHERS))
 
 
 def is_users_own(error: BaseException) -> bool:

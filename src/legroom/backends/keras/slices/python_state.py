@@ -17,16 +17,19 @@ import io
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
+
+from legroom.backends.careful import is_users_file
 
 __all__ = ["PythonState", "iterators", "unbuilt"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _DEEPEST = 3
 _MOST_ENTRIES = 10_000
+_LARGE = 2**20  # bytes of a tensor that are not copied, so not put back
 # Objects of these packages look after their own state.
 _FOREIGN = frozenset(
     {"keras", "tensorflow", "torch", "numpy", "builtins", "threading", "legroom", "pandas"}
@@ -54,29 +57,33 @@ class PythonState:
             self._places += _of_layers([*_reached(function), *others], seen)
 
     def changed(self) -> list[str]:
-        """The names of what is another one now, beside generators."""
-        return [name for name, _, before in self._changes() if not _is_state(before)]
+        """The names of what is another one now, beside generators and tensors."""
+        return [name for name, _, before, now in self._changes() if not _is_state(before, now)]
 
     def moved(self) -> list[str]:
         """The names of the generators that were drawn from."""
-        return [name for name, _, before in self._changes() if _is_state(before)]
+        return [name for name, _, before, _ in self._changes() if isinstance(before, _State)]
+
+    def carried(self) -> list[str]:
+        """The names of what holds other tensors now: to be used next time, or only looked at."""
+        return [name for name, _, before, now in self._changes() if _has_tensors(before, now)]
 
     def counted(self) -> list[str]:
         """The names of numbers that are others now."""
-        return [name for name, _, before in self._changes() if type(before) in (int, float)]
+        return [name for name, _, before, _ in self._changes() if type(before) in (int, float)]
 
     def restore(self) -> list[str]:
         """Put back what has changed.
 
         Returns:
-            The names of what had, beside generators.
+            The names of what had, beside generators and tensors.
         """
         changes = self._changes()
-        for _, put_back, before in changes:
+        for _, put_back, before, _ in changes:
             put_back(before)
-        return [name for name, _, before in changes if not _is_state(before)]
+        return [name for name, _, before, now in changes if not _is_state(before, now)]
 
-    def _changes(self) -> list[tuple[str, Callable[[Any], None], Any]]:
+    def _changes(self) -> list[tuple[str, Callable[[Any], None], Any, Any]]:
         found = []
         for name, read, put_back, before in self._places:
             try:
@@ -84,8 +91,9 @@ class PythonState:
             except (KeyError, AttributeError, ValueError):
                 now = None
             # A layer or a variable that a step makes when it first runs is there to stay.
-            if not _same(now, before) and (_is_state(before) or not _has_objects(now)):
-                found.append((name, put_back, before))
+            kept = isinstance(before, (_State, _Filled)) or not _has_objects(now)
+            if not _same(now, before) and kept:
+                found.append((name, put_back, before, now))
         return found
 
 
@@ -160,7 +168,7 @@ def _of_layers(things: list[Any], seen: set[int]) -> Iterator[_Place]:
             yield from _of_object(layer.name, layer, 0, seen)
 
 
-def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
+def _places(function: Any, seen: set[int], depth: int = 0) -> Iterator[_Place]:
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
         yield from _of_object("self", owner, 0, seen)
@@ -173,9 +181,21 @@ def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
         except ValueError:  # not yet bound
             continue
         yield from _of_cell(name, value, cell, seen)
+        yield from _of_helper(value, depth, seen)
     for name in _names(code.__code__):
         if name in code.__globals__:
             yield from _of_item(name, code.__globals__, name, 0, seen)
+            yield from _of_helper(code.__globals__[name], depth, seen)
+
+
+def _of_helper(value: Any, depth: int, seen: set[int]) -> Iterator[_Place]:
+    """What a function of the user's remembers that the step calls."""
+    function = getattr(value, "__func__", value)
+    if not isinstance(function, types.FunctionType) or id(function) in seen or depth >= _DEEPEST:
+        return
+    if is_users_file(function.__code__.co_filename):
+        seen.add(id(function))
+        yield from _places(value, seen, depth + 1)
 
 
 def _of_cell(name: str, value: Any, cell: Any, seen: set[int]) -> Iterator[_Place]:
@@ -204,6 +224,8 @@ def _of_object(name: str, thing: Any, depth: int, seen: set[int]) -> Iterator[_P
     for attribute, value in list(attributes.items()):
         if of_keras and (attribute in _of_keras() or attribute.startswith("_self_")):
             continue  # TensorFlow's tracking begins with "_self_"
+        if _is_module(thing) and (attribute.startswith("_") or attribute == "training"):
+            continue  # PyTorch's own
 
         def read(thing: Any = thing, attribute: str = attribute) -> Any:
             return vars(thing)[attribute]
@@ -243,12 +265,52 @@ def _of_value(
         if (value.size if isinstance(value, np.ndarray) else len(value)) > _MOST_ENTRIES:
             return
         yield name, lambda: value, lambda old: _refill(value, old), _copy(value)
+        if isinstance(value, (list, collections.deque)):
+            for number, entry in enumerate(value):
+                yield from _written_inside(f"{name}[{number}]", entry)
         if isinstance(value, dict) and depth < _DEEPEST:
             for key, entry in list(value.items()):
                 if not isinstance(entry, _PLAIN):
                     yield from _of_item(f"{name}[{key!r}]", value, key, depth + 1, seen)
+    elif _is_tensor(value):
+        yield name, read, put_back, value
+        yield from _written_inside(name, value)
+    elif _is_module(value):
+        yield from _of_modules(name, value, seen)
     elif depth < _DEEPEST and _is_users_own(value):
         yield from _of_object(name, value, depth + 1, seen)
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module) and not _is_layer(value)
+
+
+def _of_modules(name: str, module: Any, seen: set[int]) -> Iterator[_Place]:
+    """What modules of the user's own remember beside parameters and buffers."""
+    for path, inner in module.named_modules():
+        if type(inner).__module__.partition(".")[0] not in _FOREIGN:
+            yield from _of_object(f"{name}.{path}" if path else name, inner, _DEEPEST, seen)
+
+
+def _written_inside(name: str, value: Any) -> Iterator[_Place]:
+    """A tensor whose values may be others later: PyTorch's can be written."""
+    torch = sys.modules.get("torch")
+    if torch is not None and _is_tensor(value) and isinstance(value, torch.Tensor):
+        yield name, lambda: _Filled(value), _Filled.put_back, _Filled(value, copy=True)
+
+
+class _Filled:
+    """What a tensor of PyTorch's holds."""
+
+    def __init__(self, tensor: Any, *, copy: bool = False) -> None:
+        self.tensor, self.version = tensor, tensor._version
+        small = copy and tensor.nbytes <= _LARGE
+        self._values = tensor.detach().clone() if small else None
+
+    def put_back(self) -> None:
+        if self._values is not None:
+            self.tensor.detach().copy_(self._values)
 
 
 class _State:
@@ -274,8 +336,28 @@ class _State:
             self.generator.set_state(self.state)
 
 
-def _is_state(value: Any) -> bool:
-    return isinstance(value, _State)
+def _is_state(before: Any, now: Any) -> bool:
+    """Whether a change is one of a generator, or of tensors."""
+    return isinstance(before, _State) or _has_tensors(before, now)
+
+
+def _has_tensors(before: Any, now: Any) -> bool:
+    """Whether a change is one of tensors, by themselves or in a container."""
+    if isinstance(before, _Filled):
+        return True
+    if isinstance(now, (list, tuple, collections.deque)):
+        return any(map(_is_tensor, _flat(now)))
+    if isinstance(now, dict):
+        return any(map(_is_tensor, _flat(now.values())))
+    return _is_tensor(now) or _is_tensor(before)
+
+
+def _flat(entries: Iterable[Any]) -> Iterator[Any]:
+    for entry in entries:
+        if isinstance(entry, (list, tuple)):
+            yield from _flat(entry)
+        else:
+            yield entry
 
 
 def _is_plain_tuple(value: Any) -> bool:
@@ -302,9 +384,17 @@ def _copy(value: Any) -> Any:
     return value
 
 
+def _is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor, which a step carries on; a variable is there to stay."""
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return not isinstance(value, torch.nn.Parameter)
+    return tensorflow is not None and isinstance(value, tensorflow.Tensor)
+
+
 def _has_objects(value: Any) -> bool:
-    """Whether a value is, or holds, something else than plain values."""
-    if isinstance(value, (*_PLAIN, np.ndarray)):
+    """Whether a value is, or holds, something else than plain values and tensors."""
+    if isinstance(value, (*_PLAIN, np.ndarray)) or _is_tensor(value):
         return False
     if isinstance(value, dict):
         return any(map(_has_objects, value.values()))
@@ -328,6 +418,8 @@ def _same(now: Any, before: Any) -> bool:
     """Whether nothing has changed; entries that are not plain are compared by identity."""
     if isinstance(before, _State):
         return isinstance(now, _State) and _same(now.state, before.state)
+    if isinstance(before, _Filled):
+        return isinstance(now, _Filled) and now.version == before.version
     if isinstance(before, np.ndarray):
         return isinstance(now, np.ndarray) and np.array_equal(now, before, equal_nan=True)
     if isinstance(before, dict):
@@ -336,8 +428,9 @@ def _same(now: Any, before: Any) -> bool:
             and now.keys() == before.keys()
             and all(_same(now[key], before[key]) for key in before)
         )
-    if isinstance(before, (list, collections.deque)):
-        return len(now) == len(before) and all(map(_same, now, before))
-    if isinstance(before, (*_PLAIN, tuple, set)):
+    if isinstance(before, (list, collections.deque, tuple)):
+        alike = isinstance(now, type(before)) and len(now) == len(before)
+        return alike and all(map(_same, now, before))
+    if isinstance(before, (*_PLAIN, set)):
         return now is before or (type(now) is type(before) and bool(now == before))
     return now is before

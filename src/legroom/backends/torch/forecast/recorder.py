@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from legroom.backends.torch.device.storages import storages
 from legroom.backends.torch.forecast.fakes import Imagined
 from legroom.backends.torch.forecast.script import Piece, Script
 from legroom.backends.torch.forecast.workspaces import CardWorkspaces, HostScratch, Workspaces
@@ -70,10 +71,12 @@ class Recorder(Imagined):
 
     def see(self, tensor: Any, func: Any = None) -> None:
         """A tensor is there: where its storage was not there before, it was allocated."""
-        storage = tensor.untyped_storage()
+        for storage in storages(tensor):
+            if storage._cdata not in self._known:
+                self._allocated(storage, func)
+
+    def _allocated(self, storage: Any, func: Any) -> None:
         key = storage._cdata
-        if key in self._known:
-            return
         node = torch._C._current_autograd_node()
         op = "" if func is None else func.overloadpacket.__name__
         place = self._add(storage.nbytes(), op, self._layer(node), self.purpose)
@@ -96,9 +99,8 @@ class Recorder(Imagined):
     def mark(self, tensors: Sequence[Any], kind: str, layers: Sequence[str] = ()) -> None:
         """Say what tensors are for, now that it is known."""
         for number, tensor in enumerate(tensors):
-            found = self._known.get(tensor.untyped_storage()._cdata)
-            if found is not None:
-                piece = self.pieces[found[0]]
+            for place in self.places([tensor]):
+                piece = self.pieces[place]
                 piece.kind = kind
                 if layers:
                     piece.layer = layers[number]
@@ -119,8 +121,8 @@ class Recorder(Imagined):
 
     def places(self, tensors: Sequence[Any]) -> list[int]:
         """The places of the pieces that tensors are in."""
-        known = [self._known.get(tensor.untyped_storage()._cdata) for tensor in tensors]
-        return [found[0] for found in known if found is not None]
+        found = [self._known.get(x._cdata) for tensor in tensors for x in storages(tensor)]
+        return [known[0] for known in found if known is not None]
 
     @contextlib.contextmanager
     def layer(self, name: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from legroom.backends.torch.device.pool import default_device, pool_of
+from legroom.backends.torch.device.storages import storages
 
 __all__ = ["forget_kernels", "release", "unpin", "weigh"]
 
@@ -32,7 +33,7 @@ def forget_kernels() -> None:
 def weigh(value: Any) -> tuple[str, int] | None:
     """What an object is and weighs; None where it holds no memory by itself."""
     if isinstance(value, torch.Tensor):
-        return "tensor", int(value.untyped_storage().nbytes())
+        return "tensor", sum(storage.nbytes() for storage in storages(value))
     if isinstance(value, torch.nn.Module):
         # A model of Keras keeps its optimizer's variables as well.
         slots = getattr(getattr(value, "optimizer", None), "variables", None) or []

@@ -26,7 +26,7 @@ from legroom.backends.torch.device.errors import is_oom
 from legroom.backends.torch.device.pool import pool_of
 from legroom.backends.torch.slices.few_samples import in_two, unlike
 from legroom.backends.torch.slices.loss_terms import noting
-from legroom.backends.torch.slices.no_writes import not_written
+from legroom.backends.torch.slices.no_writes import BY_HAND, not_written
 from legroom.backends.torch.slices.noise import Still, ways_of
 from legroom.backends.torch.slices.sliced import Course, Sliced, holding_metrics, without_steps
 from legroom.backends.torch.step import batch
@@ -83,6 +83,8 @@ class Trial:
         if self._trains and _is_distributed():
             why = "it trains in several processes at once, which have to take the same steps"
             return Rules(refusal=why), nothing
+        if self._parts.updates_early:
+            return Rules(refusal="a hook on its weights acts on their gradients at once"), nothing
         if taken := iterators(self._origin):
             why = f"it takes from {', '.join(taken)}, and each slice would take more"
             return Rules(refusal=why), nothing
@@ -136,7 +138,8 @@ class Trial:
                 rules = dataclasses.replace(rules, draws=apart)
         moved = [name for name in whole.moved if name in parts.moved]
         if None in gradients and not coupled and not moved:
-            coupled = ["the loss of the step"]
+            hooked = any(p._backward_hooks for p in self._parts.parameters())
+            coupled = ["a hook on the gradients" if hooked else "the loss of the step"]
             if not course.by_keras:
                 twice = batch.map_leaves(
                     lambda x: batch.concatenate([x, x]) if batch.leading(x) == few else x, tiny
@@ -229,14 +232,22 @@ class Trial:
                 self._call(tiny)
             self._parts.forget_failed()
 
-        with self._undone():
+        def gradients() -> list[Any]:
+            self._clear_gradients()
             run()
-            first = self._python.changed()
-            if not first:
+            return [_array(p.grad) for p in self._parts.parameters()]
+
+        with self._undone():
+            one = gradients()
+            first, carried = self._python.changed(), self._python.carried()
+            if not first and not carried:
                 return []
             again = PythonState(self._origin)
-            run()
-            return again.changed()
+            other = gradients()
+            # Tensors that are kept to be looked at later do not matter to the next run.
+            same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)
+                       if a is not None and b is not None)  # fmt: skip
+            return [*again.changed(), *([] if same else carried)]
 
     def _redrawn(self) -> list[str]:
         """The layers that draw, by their names; "the step" where none is known."""
@@ -261,6 +272,7 @@ class Trial:
         """Run it whole, and see what it does."""
         moved: dict[int, set[int]] = {}  # by the number of backward passes before an update
         held: dict[int, set[int]] = {}  # by that before a backward pass, what has a gradient
+        written: list[int] = []
         by_keras = False
 
         def on_trial(optimizer: Any, gradients: Any, variables: Any) -> None:
@@ -281,12 +293,21 @@ class Trial:
             moved.setdefault(watch.count, set()).update(map(id, weights))
 
         def on_backward() -> None:
+            if written:
+                raise Refused(BY_HAND)  # each slice that is run for this update would write again
             held[watch.count] = {id(p) for p in self._parts.parameters() if _has_gradient(p)}
+
+        def on_write() -> None:
+            # Behind an update is where averages of weights are made: once, by the last slice. With
+            # an optimizer of Keras every slice runs to its end.
+            if by_keras or watch.count not in moved:
+                raise Refused(BY_HAND)
+            written.append(watch.count)
 
         watch = Watch(on_trial=on_trial, on_update=on_update, on_backward=on_backward)
         with (
             self._undone(),
-            not_written(self._parts.parameters()),
+            not_written(self._parts.weights(), on_write),
             self._without_steps(on_step),
             contextlib.suppress(SliceEnd),
             watching(watch),
@@ -443,6 +464,7 @@ class Trial:
                 warnings.simplefilter("ignore")
                 yield undo
         finally:
+            self._parts.rebind()
             undo.restore()
             self._python.restore()
             numbers_back()

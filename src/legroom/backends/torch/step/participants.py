@@ -42,8 +42,17 @@ class Participants(Protocol):
         """What has gradients."""
         ...
 
+    def weights(self) -> Iterable[Any]:
+        """What only an update may write: also weights that have no gradients."""
+        ...
+
     def written(self, optimizer: Any) -> Written:
         """A copy of what its update writes."""
+        ...
+
+    @property
+    def updates_early(self) -> bool:
+        """Whether weights may move while gradients are computed."""
         ...
 
     def numbers_as_now(self) -> Callable[[], None]:
@@ -56,6 +65,10 @@ class Participants(Protocol):
 
     def forget_failed(self) -> None:
         """Put right what a failed step left in Python."""
+        ...
+
+    def rebind(self) -> None:
+        """Put the tensors of `small_state` where they were, and others in their place aside."""
         ...
 
     def names(self) -> dict[int, str]:
@@ -126,6 +139,17 @@ class KerasModel:
         """What has gradients; Keras has all variables as parameters."""
         return [v._value for v in self.model.trainable_variables if v._value is not None]
 
+    def weights(self) -> Iterable[Any]:
+        """The weights of its layers, frozen or not."""
+        small = {id(v) for v in self.small_variables()}
+        found = [v for v in self.model.variables if id(v) not in small]
+        return [v._value for v in found if v._value is not None]
+
+    @property
+    def updates_early(self) -> bool:
+        """Whether weights may move while gradients are computed: optimizers of Keras do not."""
+        return False
+
     def written(self, optimizer: Any) -> Written:
         """A copy of what its update writes, and what may be written after it."""
         variables = [*self.model.variables, *optimizer.variables]
@@ -149,6 +173,9 @@ class KerasModel:
 
             with torch.no_grad():
                 global_seed_variable()._value[1] = 0  # nothing was drawn by it yet
+
+    def rebind(self) -> None:
+        """Keras's variables stay the same ones."""
 
     def names(self) -> dict[int, str]:
         """What layers are called, by their ids."""
@@ -192,20 +219,28 @@ class PlainLoop:
         self.optimizers: list[Any] = []
         self._schedulers: list[Any] = []
         self._scalers: list[Any] = []
+        # Where buffers are: in which module's, by which name.
+        self._buffers: list[tuple[dict[str, Any], str, Any]] = []
+        # Whether a hook acts on gradients as soon as they are there: an optimizer's step, say.
+        self.updates_early = False
         self.look()
 
     def look(self) -> None:
         """See whom it reaches now."""
         found = reachable(self._function, self._others)
+        weights = [p for x in found if isinstance(x, torch.nn.Module) for p in x.parameters()]
+        hooks = [hook for p in weights for hook in (_early_hooks(p) or {}).values()]
+        found += [x for x in reachable(hooks) if all(x is not known for known in found)]
         self.modules = [x for x in found if isinstance(x, torch.nn.Module)]
         self.optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
         self._schedulers = [x for x in found if isinstance(x, LRScheduler)]
         self._scalers = [x for x in found if isinstance(x, torch.amp.GradScaler)]
+        self.updates_early = bool(hooks)
 
     @property
     def has_grown(self) -> bool:
-        """Whether it reaches more than at first: that is looked at elsewhere."""
-        return False
+        """Whether a step has put other tensors in the place of buffers."""
+        return any(home.get(name) is not tensor for home, name, tensor in self._buffers)
 
     @property
     def device(self) -> torch.device:
@@ -218,7 +253,14 @@ class PlainLoop:
 
     def small_state(self) -> list[Any]:
         """Buffers, and the scale of half precision."""
-        buffers = [buffer for module in self.modules for buffer in module.buffers()]
+        self._buffers = [
+            (inner._buffers, name, tensor)
+            for module in self.modules
+            for inner in module.modules()
+            for name, tensor in inner._buffers.items()
+            if tensor is not None
+        ]
+        buffers = [tensor for _, _, tensor in self._buffers]
         scales = [x for scaler in self._scalers for x in _scale_of(scaler) if x is not None]
         return [*buffers, *scales]
 
@@ -240,9 +282,13 @@ class PlainLoop:
                 seen.add(id(parameter))
                 yield parameter
 
+    def weights(self) -> Iterable[Any]:
+        """Those with gradients, and those without."""
+        return self.parameters()
+
     def written(self, optimizer: Any) -> Written:
         """A copy of what its updates write."""
-        if all(optimizer is not known for known in self.optimizers):
+        if optimizer is not None and all(optimizer is not known for known in self.optimizers):
             self.optimizers.append(optimizer)
         tensors = [*self.parameters(), *self.small_state()]
         tensors += [
@@ -288,6 +334,11 @@ class PlainLoop:
                 states = scaler._per_optimizer_states
                 scaler._per_optimizer_states = collections.defaultdict(states.default_factory)
 
+    def rebind(self) -> None:
+        """Put buffers where they were: `self.center = 0.9 * self.center` makes another one."""
+        for home, name, tensor in self._buffers:
+            home[name] = tensor
+
     def names(self) -> dict[int, str]:
         """What modules are called inside of those that the step reaches, by their ids."""
         found: dict[int, str] = {}
@@ -300,6 +351,10 @@ class PlainLoop:
     def as_slice(self, data: Any) -> Any:
         """A slice of a batch: like the batch."""
         return data
+
+
+def _early_hooks(parameter: Any) -> Any:
+    return getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
 def _optimizer_as_now(optimizer: Any) -> Callable[[], None]:

@@ -90,9 +90,10 @@ class Step:
                 outputs = self._run_whole(data, samples)
             else:
                 outputs = self._run_slices(data, samples, slice_size, undo)
-            self._tail.done()
-            undo.settle()
+        # It has happened: whatever fails from here on, it is not run again.
         self.done.append(outputs)
+        self._tail.done()
+        undo.settle()
         return outputs
 
     def _run_whole(self, data: Any, samples: int | None) -> Any:
@@ -104,7 +105,12 @@ class Step:
         def on_update(optimizer: Any) -> None:
             self._tail.begin(kind, lambda: self._parts.written(optimizer))
 
-        self._watched = Watch(on_update=on_update, on_backward=self._keep_gradients, **how)
+        def on_backward() -> None:
+            self._keep_gradients()
+            if self._parts.updates_early:
+                self._tail.begin(kind, lambda: self._parts.written(None), measured=False)
+
+        self._watched = Watch(on_update=on_update, on_backward=on_backward, **how)
         return self._watched
 
     @contextlib.contextmanager
@@ -128,6 +134,7 @@ class Step:
             finally:
                 self._parts.forget_failed()
                 self._put_gradients_back()
+                self._parts.rebind()
                 undo.restore()
             raise
         self._kept_gradients = None

@@ -19,9 +19,12 @@ from typing import IO, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from legroom.backends.careful import is_users_own
 from legroom.backends.torch.device.errors import is_oom
 from legroom.backends.torch.device.pool import Pool
-from legroom.core.errors import OutOfMemoryError
+from legroom.backends.torch.device.storages import storages
+from legroom.core.aside import in_a_line
+from legroom.core.errors import LegroomError, OutOfMemoryError
 
 __all__ = ["Tail", "Written"]
 
@@ -96,12 +99,15 @@ class Tail:
         """Whether the update of the present step has begun."""
         return self._began
 
-    def begin(self, kind: Hashable, written: Callable[[], Written]) -> None:
+    def begin(
+        self, kind: Hashable, written: Callable[[], Written], *, measured: bool = True
+    ) -> None:
         """An update is about to begin; more of them in the same step belong to it.
 
         Args:
             kind: What steps are alike: those have the same scratch.
             written: Copies what the update writes.
+            measured: Whether its scratch can be told from the step's own memory.
         """
         if self._began:
             return
@@ -111,7 +117,7 @@ class Tail:
             # No room for a copy, nor on disk: as plain PyTorch then, for it may well fit.
             with contextlib.suppress(OSError):
                 self._copy = written()
-        if known is None:
+        if known is None and measured:
             self._taken = self._stack.enter_context(_measured(self._pool))
         self._stack.enter_context(_uninterrupted())
         self._began = True
@@ -130,6 +136,7 @@ class Tail:
 
         Raises:
             OutOfMemoryError: Where nothing is there to put back, so that nobody tries it again.
+            LegroomError: The same, where it is not the user's code that failed.
         """
         if not self._began:
             return
@@ -143,6 +150,13 @@ class Tail:
                 "Memory ran out in the middle of the optimizer's update, and there was no room for "
                 "a copy of the weights: some of them are updated and others are not. Continue from "
                 "your last checkpoint, with a smaller model or an optimizer that keeps less (SGD)."
+            ) from error
+        elif isinstance(error, Exception) and not is_users_own(error):
+            raise LegroomError(
+                "legroom itself failed in the middle of the optimizer's update, so some weights "
+                "may be updated and others not (please report it): "
+                f"{in_a_line(error)}. Continue from your last checkpoint; with LEGROOM_DISABLE=1 "
+                "the script trains without legroom."
             ) from error
 
     def _close(self) -> None:
@@ -195,11 +209,11 @@ class _Counting(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         for leaf in torch.utils._pytree.tree_leaves(made):
             if isinstance(leaf, torch.Tensor):
-                self._count(leaf)
+                for storage in storages(leaf):
+                    self._count(storage)
         return made
 
-    def _count(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+    def _count(self, storage: Any) -> None:
         key = storage._cdata
         if key in self._seen:
             return
