@@ -140,7 +140,9 @@ def iterators(function: Any) -> list[str]:
     return [
         name
         for name, value in found.items()
-        if isinstance(value, Iterator) and not isinstance(value, io.IOBase)
+        if isinstance(value, Iterator)
+        and not isinstance(value, io.IOBase)
+        and type(value).__module__.partition(".")[0] != "keras"  # which looks after its own
     ]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from legroom.backends.torch.state.training_state import own_tensors
-from legroom.backends.torch.step.reach import reachable
+from legroom.backends.torch.step.reach import reachable, used_keras
 from legroom.backends.torch.step.tail import Written
 
 __all__ = ["KerasModel", "Participants", "PlainLoop"]
@@ -102,19 +102,7 @@ class KerasModel:
 
         A layer's weights are not among them, frozen or not.
         """
-        from legroom.backends.keras.state.training_variables import global_seed_variable
-
-        model = self.model
-        found = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]
-        found += [
-            generator.state
-            for layer in model._flatten_layers()
-            for generator in getattr(layer, "_seed_generators", ())
-        ]
-        # To make the seed that layers share draws a random number: only if it is there already.
-        shared = global_seed_variable()
-        found += [*([] if shared is None else [shared]), *model.metrics_variables]
-        return list({id(v): v for v in found}.values())
+        return small_variables(self.model._flatten_layers(), self.model.metrics_variables)
 
     @property
     def has_grown(self) -> bool:
@@ -128,22 +116,20 @@ class KerasModel:
         from legroom.backends.keras.state.training_variables import global_seed_variable
 
         self._had_shared_seed = global_seed_variable() is not None
-        tensors = [v._value for v in self.small_variables() if v._value is not None]
-        return [*tensors, *own_tensors(self.model)]
+        return [*_tensors(self.small_variables()), *own_tensors(self.model)]
 
     def seeds(self) -> list[Any]:
         """The seeds of its layers."""
-        return [v._value for v in self.small_variables() if "seed_generator_state" in v.name]
+        return _seeds(self.small_variables())
 
     def parameters(self) -> Iterable[Any]:
         """What has gradients; Keras has all variables as parameters."""
-        return [v._value for v in self.model.trainable_variables if v._value is not None]
+        return _tensors(self.model.trainable_variables)
 
     def weights(self) -> Iterable[Any]:
         """The weights of its layers, frozen or not."""
         small = {id(v) for v in self.small_variables()}
-        found = [v for v in self.model.variables if id(v) not in small]
-        return [v._value for v in found if v._value is not None]
+        return _tensors(v for v in self.model.variables if id(v) not in small)
 
     @property
     def updates_early(self) -> bool:
@@ -152,10 +138,7 @@ class KerasModel:
 
     def written(self, optimizer: Any) -> Written:
         """A copy of what its update writes, and what may be written after it."""
-        variables = [*self.model.variables, *optimizer.variables]
-        if (inner := getattr(optimizer, "inner_optimizer", None)) is not None:
-            variables += inner.variables
-        return Written([v._value for v in variables if v._value is not None])
+        return Written(_tensors([*self.model.variables, *_variables_of(optimizer)]))
 
     def numbers_as_now(self) -> Callable[[], None]:
         """Keras keeps all that in variables."""
@@ -205,6 +188,41 @@ class KerasModel:
         return data
 
 
+def small_variables(layers: Iterable[Any], more: Iterable[Any]) -> list[Any]:
+    """Keras's variables that a step may change before its update: no weights.
+
+    Args:
+        layers: The layers that take part.
+        more: Variables of metrics, and others.
+    """
+    from legroom.backends.keras.state.training_variables import global_seed_variable
+
+    layers = list(layers)
+    found = [v for layer in layers for v in layer._non_trainable_variables]
+    found += [
+        generator.state for layer in layers for generator in getattr(layer, "_seed_generators", ())
+    ]
+    # To make the seed that layers share draws a random number: only if it is there already.
+    shared = global_seed_variable()
+    found += [*([] if shared is None else [shared]), *more]
+    return list({id(v): v for v in found}.values())
+
+
+def _tensors(variables: Iterable[Any]) -> list[Any]:
+    """The tensors behind variables of Keras, but for those that are not made yet."""
+    return [v._value for v in variables if v._value is not None]
+
+
+def _seeds(variables: Iterable[Any]) -> list[Any]:
+    return _tensors(v for v in variables if "seed_generator_state" in v.name)
+
+
+def _variables_of(optimizer: Any) -> list[Any]:
+    """What an optimizer of Keras keeps."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [*optimizer.variables, *([] if inner is None else inner.variables)]
+
+
 class PlainLoop:
     """The modules and optimizers that a function reaches.
 
@@ -219,6 +237,9 @@ class PlainLoop:
         self.optimizers: list[Any] = []
         self._schedulers: list[Any] = []
         self._scalers: list[Any] = []
+        self._layers: list[Any] = []
+        self._metrics: list[Any] = []
+        self._appliers: list[Any] = []
         # Where buffers are: in which module's, by which name.
         self._buffers: list[tuple[dict[str, Any], str, Any]] = []
         # Whether a hook acts on gradients as soon as they are there: an optimizer's step, say.
@@ -235,6 +256,14 @@ class PlainLoop:
         self.optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
         self._schedulers = [x for x in found if isinstance(x, LRScheduler)]
         self._scalers = [x for x in found if isinstance(x, torch.amp.GradScaler)]
+        # Those of Keras, which may be used without its trainer.
+        keras = used_keras()
+        self._layers, self._metrics, self._appliers = [], [], []
+        if keras is not None:
+            layers = [x for x in self.modules if isinstance(x, keras.Layer)]
+            self._layers = [inner for x in layers for inner in x._flatten_layers()]
+            self._metrics = [x for x in found if isinstance(x, keras.metrics.Metric)]
+            self._appliers = [x for x in found if isinstance(x, keras.optimizers.Optimizer)]
         self.updates_early = bool(hooks)
 
     @property
@@ -262,11 +291,16 @@ class PlainLoop:
         ]
         buffers = [tensor for _, _, tensor in self._buffers]
         scales = [x for scaler in self._scalers for x in _scale_of(scaler) if x is not None]
-        return [*buffers, *scales]
+        return [*buffers, *scales, *_tensors(self._small_variables())]
+
+    def _small_variables(self) -> list[Any]:
+        if not self._layers and not self._metrics:
+            return []
+        return small_variables(self._layers, [v for x in self._metrics for v in x.variables])
 
     def seeds(self) -> list[Any]:
-        """None: PyTorch's own generator is looked after apart."""
-        return []
+        """Those of Keras's layers: PyTorch's own generator is looked after apart."""
+        return _seeds(self._small_variables())
 
     def parameters(self) -> Iterable[Any]:
         """What has gradients."""
@@ -283,14 +317,18 @@ class PlainLoop:
                 yield parameter
 
     def weights(self) -> Iterable[Any]:
-        """Those with gradients, and those without."""
-        return self.parameters()
+        """Those with gradients, and those without; Keras has all variables as parameters."""
+        small = {id(tensor) for tensor in self.small_state()}
+        return [p for p in self.parameters() if id(p) not in small]
 
     def written(self, optimizer: Any) -> Written:
         """A copy of what its updates write."""
-        if optimizer is not None and all(optimizer is not known for known in self.optimizers):
-            self.optimizers.append(optimizer)
+        known = [None, *self.optimizers, *self._appliers]
+        if all(optimizer is not one for one in known):
+            by_keras = not isinstance(optimizer, torch.optim.Optimizer)
+            (self._appliers if by_keras else self.optimizers).append(optimizer)
         tensors = [*self.parameters(), *self.small_state()]
+        tensors += _tensors(v for one in self._appliers for v in _variables_of(one))
         tensors += [
             value
             for one in self.optimizers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-__all__ = ["reachable"]
+__all__ = ["reachable", "used_keras"]
 
 _KINDS = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
 _DEEPEST = 6
@@ -19,8 +20,24 @@ _MOST_ENTRIES = 1000
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, torch.Tensor)
 
 
+def used_keras() -> Any:
+    """Keras, where it is imported and runs on PyTorch; None elsewhere."""
+    keras = sys.modules.get("keras")
+    if keras is None or not hasattr(keras, "backend") or keras.backend.backend() != "torch":
+        return None
+    return keras
+
+
 def reachable(function: Any, *others: Any) -> list[Any]:
-    """The objects of these kinds that a function can reach, or that are among some others."""
+    """The objects of these kinds that a function can reach, or that are among some others.
+
+    Metrics and optimizers of Keras, too.
+    """
+    keras = used_keras()
+    kinds = (
+        *_KINDS,
+        *(() if keras is None else (keras.metrics.Metric, keras.optimizers.Optimizer)),
+    )
     found: dict[int, Any] = {}
     seen: set[int] = set()
     level = [function, *others]
@@ -30,7 +47,7 @@ def reachable(function: Any, *others: Any) -> list[Any]:
             if id(thing) in seen or isinstance(thing, _PLAIN):
                 continue
             seen.add(id(thing))
-            if isinstance(thing, _KINDS):
+            if isinstance(thing, kinds):
                 found[id(thing)] = thing
             else:
                 further += _inside(thing)

@@ -140,6 +140,9 @@ class Watch:
             return self._on_trial(optimizer, gradients, variables)
         if not self._last:
             return None
+        variables = kwargs.get("trainable_variables", args[1] if len(args) > 1 else None)
+        if variables and not optimizer.built:
+            optimizer.build(variables)  # as it would itself: its slots are there to be kept then
         self._on_update(optimizer)
         with _alone():  # it may call another's
             return original(optimizer, *args, **kwargs)
