@@ -188,6 +188,31 @@ def test_a_step_that_moves_its_weights_and_back(eager):
     )  # fmt: skip
 
 
+MIXES = {"changes": "masked mixes the samples"}
+
+
+@pytest.mark.parametrize(
+    ("least", "found"),
+    [(-0.5, MIXES), (0.3, MIXES), (0.9, {"refused": "means or sums can't be told"})],
+)
+def test_a_loss_over_what_counts_is_never_taken_for_a_sum(least, found):
+    """Divided by its own mask: of a slice nothing may count, and then a mean looks like a sum."""
+    mask = (X[:, :1] >= least).astype("float32")
+
+    def masked(y, made):
+        counts = y[:, 1:]
+        return keras.ops.sum(keras.ops.square(y[:, :1] - made) * counts) / (
+            keras.ops.sum(counts) + 1e-8
+        )
+
+    def build():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        model.compile(optimizers.SGD(0.05), masked)
+        return model
+
+    compare(build, X, np.concatenate([VALUES, mask], axis=1), **found)
+
+
 class OwnLoss(Net):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         return ops.mean((y - y_pred) ** 2) + 0.1 * ops.mean(ops.abs(y_pred))

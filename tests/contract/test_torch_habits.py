@@ -250,6 +250,31 @@ def test_gradients_that_a_hook_cuts_are_named():
     compare(make, changes="a hook on the gradients")
 
 
+@pytest.mark.parametrize(
+    ("most", "found"),
+    [(1, {"refused": "means or sums can't be told"}), (2, {"changes": "the loss of the step"}),
+     (3, {"changes": "the loss of the step"})],
+)  # fmt: skip
+def test_a_mean_over_what_counts_is_never_taken_for_a_sum(most, found):
+    """Of some of the samples that it is tried on nothing counts."""
+
+    def make():
+        model = net()
+        moves = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        def step(x, y):
+            mask = (y < most).float()
+            moves.zero_grad()
+            loss = (LOSS(model(x), y, reduction="none") * mask).sum() / (mask.sum() + 1e-8)
+            loss.backward()
+            moves.step()
+            return loss.item()
+
+        return step, model, moves
+
+    compare(make, **found)
+
+
 class Centered(nn.Module):
     """Puts another tensor in the place of its buffer, and counts in Python."""
 

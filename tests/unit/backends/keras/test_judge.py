@@ -9,7 +9,7 @@ import pytest
 
 from legroom.backends.keras.slices import judge
 from legroom.backends.keras.slices.judge import Near
-from legroom.backends.keras.slices.rules import Draw, Refused
+from legroom.backends.keras.slices.rules import Draw, Refused, Unshown
 from legroom.backends.keras.slices.runs import Decision, Drawn, Run
 
 NEAR = Near()
@@ -407,3 +407,37 @@ def test_own_noise(agree, resumes, known, found):
         return
     with pytest.raises(Refused, match=r"its own random numbers \(random\)"):
         judge.own_noise(*runs, **how)
+
+
+@pytest.mark.parametrize(
+    ("terms", "gradients", "seen", "tells"),
+    [
+        (["sum"], [], {"terms": [[2.0], [6.0]]}, True),
+        (["sum"], [], {"terms": [[0.0], [6.0]]}, False),
+        ([None], [], {"terms": [[0.0], [6.0]]}, True),  # a mean
+        ([], ["sum"], {"gradients": [[[np.ones(2), None]], [[np.ones(2), None]]]}, True),
+        ([], ["sum"], {"gradients": [[[np.zeros(2), None]], [[np.ones(2), None]]]}, False),
+        ([], ["sum"], {"gradients": [[[np.full(2, 1e-9)]], [[np.ones(2)]]]}, False),
+        ([], ["mean"], {"gradients": [[[np.zeros(2)]], [[np.ones(2)]]]}, True),
+    ],
+)
+def test_what_only_one_slice_has_a_part_in_is_no_sum(terms, gradients, seen, tells):
+    at_once = whole(gradients=[[np.ones(2)] for _ in gradients])
+    if tells:
+        judge.refuse_unshown(terms, gradients, at_once, parts(**seen))
+    else:
+        with pytest.raises(Unshown, match="means or sums"):
+            judge.refuse_unshown(terms, gradients, at_once, parts(**seen))
+
+
+@pytest.mark.parametrize(
+    ("gradients", "tells"),
+    [([], True), ([[None]], True), ([[np.zeros(2), None]], False),
+     ([[np.zeros(2), np.ones(2)]], True), ([[np.ones(2)], [np.zeros(2)]], False)],
+)  # fmt: skip
+def test_without_gradients_nothing_is_shown(gradients, tells):
+    if tells:
+        judge.refuse_unshown([], [], whole(gradients=gradients), parts())
+    else:
+        with pytest.raises(Unshown, match="no gradients"):
+            judge.refuse_unshown([], [], whole(gradients=gradients), parts())

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from legroom.backends.keras.slices.rules import Draw, Refused
+from legroom.backends.keras.slices.rules import Draw, Refused, Unshown
 from legroom.backends.keras.slices.runs import Run
 
 __all__ = ["Near", "apart_where_unlike", "coupled_rules", "decides", "gradient_rules", "halves",
            "held_rules", "is_seed", "output_rules", "own_noise", "owners", "redrawn_layers",
-           "refuse_no_numbers", "refuse_other_course", "sparse_rows", "term_rules", "total_counts",
-           "unlike_state"]  # fmt: skip
+           "refuse_no_numbers", "refuse_other_course", "refuse_unshown", "sparse_rows",
+           "term_rules", "total_counts", "unlike_state"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +163,53 @@ def gradient_rules(whole: Run, parts: Run, near: Near) -> list[str | None]:
                 fitting = [rule for rule in fitting if rule in agree]
         rules.append(fitting[0] if fitting else None)
     return rules
+
+
+def refuse_unshown(
+    terms: Sequence[str | None], gradients: Sequence[str | None], whole: Run, parts: Run
+) -> None:
+    """Refuse to go by samples of which too few count.
+
+    A loss that a step divides by the entries that count in it may have none in one of the slices:
+    then the mean over all of them looks like a sum. With none at all it looks like anything.
+
+    Args:
+        terms: The rules of loss terms.
+        gradients: The rules of gradients.
+        whole: A few samples at once.
+        parts: The same samples in slices.
+
+    Raises:
+        Unshown: If it is so.
+    """
+    for k, rule in enumerate(terms):
+        if rule == "sum" and _is_empty([[part[k]] for part in parts.terms]):
+            raise Unshown(_ONE_PART)
+    for j, rule in enumerate(gradients):
+        if rule == "sum" and _is_empty([part[j] for part in parts.gradients]):
+            raise Unshown(_ONE_PART)
+    for made in whole.gradients[0]:
+        if any(gradient is not None for gradient in made) and not _largest(made):
+            raise Unshown(
+                "the samples that were tried have no gradients, so slices can't be compared with "
+                "the whole batch"
+            )
+
+
+_ONE_PART = (
+    "only one part of the samples that were tried has a loss or gradients, so whether those of "
+    "slices are means or sums can't be told"
+)
+
+
+def _is_empty(slices: Sequence[Sequence[Any]]) -> bool:
+    """Whether a slice has nothing, where others have something."""
+    sizes = list(map(_largest, slices))
+    return max(sizes) > 0 and min(sizes) <= 1e-6 * max(sizes)
+
+
+def _largest(values: Sequence[Any]) -> float:
+    return max((float(np.abs(x).max(initial=0)) for x in values if x is not None), default=0.0)
 
 
 def halves(whole: Run, other: Run) -> bool:

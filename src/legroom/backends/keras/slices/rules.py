@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["OVERWRITTEN", "Draw", "Refused", "Rules"]
+__all__ = ["OVERWRITTEN", "Draw", "Refused", "Rules", "Unshown"]
 
 OVERWRITTEN = (
     "it has variables that are overwritten with their gradients, as float8 layers have, and those "
@@ -16,6 +16,10 @@ OVERWRITTEN = (
 
 class Refused(Exception):
     """A step can't be sliced at all; the message says why, as `Rules.refusal` does."""
+
+
+class Unshown(Refused):
+    """The samples that were tried do not show how slices are put together; others may."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,12 +17,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from legroom.backends.keras.models.variable_owners import layer_of, metrics_by_variable
 from legroom.backends.keras.slices import judge
+from legroom.backends.keras.slices.few_samples import (
+    AMONG,
+    SMALL_SAMPLE,
+    compare_in_turn,
+    unlike,
+)
 from legroom.backends.keras.slices.own_draws import own_draws
 from legroom.backends.keras.slices.python_state import unbuilt
 from legroom.backends.keras.slices.rules import OVERWRITTEN, Refused, Rules
@@ -40,9 +45,6 @@ __all__ = ["find_rules"]
 
 # How much larger gradients are made to see whether the step limits them.
 _LARGER = 1e6
-# So many samples are looked at to choose the few.
-_AMONG = 256
-_SMALL_SAMPLE = 4096  # entries
 
 
 def find_rules(
@@ -78,8 +80,12 @@ def find_rules(
             problem = f"{few} samples are too much for a comparison"
             continue
         try:
-            tiny = batch.pick(data, _unlike(data, samples, few), samples)
-            return _compare(_Comparison(traits, model, tiny, few, samples, variables))
+
+            def compare(picked: list[int], few: int = few) -> Rules:
+                tiny = batch.pick(data, picked, samples)
+                return _compare(_Comparison(traits, model, tiny, few, samples, variables))
+
+            return compare_in_turn(_unlike(data, samples, few), samples, compare)
         except Refused as refusal:
             return Rules(refusal=str(refusal))
         except UnlikeBeforeError as error:
@@ -232,7 +238,9 @@ def _look_at_terms(seen: _Comparison) -> _Comparison:
 
 
 def _look_at_gradients(seen: _Comparison) -> _Comparison:
-    return seen.found(gradients=judge.gradient_rules(seen.whole, seen.parts, seen.near))
+    gradients = judge.gradient_rules(seen.whole, seen.parts, seen.near)
+    judge.refuse_unshown(seen.rules.terms, gradients, seen.whole, seen.parts)
+    return seen.found(gradients=gradients)
 
 
 def _look_at_rows_of_noise(seen: _Comparison) -> _Comparison:
@@ -382,19 +390,17 @@ def _changes_again(traits: Traits, tiny: Any) -> list[str]:
 
 
 def _unlike(data: Any, samples: int, few: int) -> list[int]:
-    """A few samples that differ in how much of them is zero, where any do: masks and lengths."""
-    among = min(samples, _AMONG)
-    filled = np.zeros(among)
-    for leaf in tree.flatten(data):
-        if not isinstance(leaf, tf.Tensor) or batch.leading(leaf) != samples:
-            continue
-        # Images have no lengths, and are long to look at.
-        if leaf.dtype.is_numeric and leaf.shape.num_elements() <= samples * _SMALL_SAMPLE:
-            head = leaf[:among].numpy().astype(np.float32)
-            filled += (head != 0).reshape(among, -1).sum(axis=1)
-    order = np.argsort(filled, kind="stable")
-    picked = [int(order[i]) for i in np.linspace(0, among - 1, few).round().astype(int)]
-    return sorted(picked)
+    """A few samples that differ in how much of them counts, where any do."""
+    among = min(samples, AMONG)
+    heads = [
+        (tf.cast(leaf[:among], tf.float32) if leaf.dtype.is_floating else leaf[:among]).numpy()
+        for leaf in tree.flatten(data)
+        if isinstance(leaf, tf.Tensor)
+        and batch.leading(leaf) == samples
+        and (leaf.dtype.is_numeric or leaf.dtype.is_bool)
+        and leaf.shape.num_elements() <= samples * SMALL_SAMPLE
+    ]
+    return unlike(heads, among, few)
 
 
 def _run_twice(seen: _Comparison) -> Run:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from legroom.backends.keras.slices import few_samples
+from legroom.backends.keras.slices.few_samples import AMONG, SMALL_SAMPLE
 from legroom.backends.torch.step import batch
 
 __all__ = ["in_two", "unlike"]
-
-_AMONG = 256
-_SMALL_SAMPLE = 4096  # entries
 
 
 def in_two(tiny: Any, few: int) -> list[tuple[int, int, Any]]:
@@ -23,16 +22,16 @@ def in_two(tiny: Any, few: int) -> list[tuple[int, int, Any]]:
 
 
 def unlike(data: Any, samples: int, few: int) -> list[int]:
-    """A few samples that differ in how much of them is zero, where any do: masks and lengths."""
-    among = min(samples, _AMONG)
-    filled = np.zeros(among)
+    """A few samples that differ in how much of them counts, where any do."""
+    among = min(samples, AMONG)
+    heads = []
     for leaf in batch.flatten(data):
-        if batch.leading(leaf) != samples:
-            continue
-        if np.prod(leaf.shape) <= samples * _SMALL_SAMPLE:
+        if batch.leading(leaf) == samples and np.prod(leaf.shape) <= samples * SMALL_SAMPLE:
             head = leaf[:among]
-            head = head.detach().float().cpu().numpy() if isinstance(head, torch.Tensor) else head
+            if isinstance(head, torch.Tensor):
+                head = head.detach()
+                # NumPy has no bfloat16.
+                head = (head.float() if head.is_floating_point() else head).cpu().numpy()
             if head.dtype.kind in "biufc":
-                filled += (head != 0).reshape(among, -1).sum(axis=1)
-    order = np.argsort(filled, kind="stable")
-    return sorted(int(order[i]) for i in np.linspace(0, among - 1, few).round().astype(int))
+                heads.append(head)
+    return few_samples.unlike(heads, among, few)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from legroom.backends.keras.slices import judge
+from legroom.backends.keras.slices.few_samples import compare_in_turn
 from legroom.backends.keras.slices.own_draws import own_draws
 from legroom.backends.keras.slices.python_state import PythonState, iterators
 from legroom.backends.keras.slices.rules import OVERWRITTEN, Draw, Refused, Rules
@@ -92,8 +93,11 @@ class Trial:
         problem = None
         for few in dict.fromkeys((min(4, samples), 2)):
             try:
-                tiny = batch.pick(data, unlike(data, samples, few), samples)
-                return self._compare(tiny, few, samples)
+
+                def compare(picked: list[int], few: int = few) -> tuple[Rules, Course]:
+                    return self._compare(batch.pick(data, picked, samples), few, samples)
+
+                return compare_in_turn(unlike(data, samples, few), samples, compare)
             except Refused as refusal:
                 return Rules(refusal=str(refusal)), nothing
             except Exception as error:
@@ -127,6 +131,7 @@ class Trial:
         if totals or any(terms):
             parts = self._run(pieces, sizes, course, rules, totals)
         gradients = judge.gradient_rules(whole, parts, near) if self._trains else ["mean"]
+        judge.refuse_unshown(terms, gradients, whole, parts)
         ways = [draw.way for draw in rules.draws]
         if "rows" in ways or "cut" in ways:
             # Numbers that are sorted, or not in the order of the samples, are no rows.
