@@ -19,7 +19,7 @@ CHILD = Path(__file__).with_name("torch_ballast_child.py")
 def test_wherever_memory_runs_out(kind):
     done = subprocess.run(
         [sys.executable, str(CHILD), kind, "200"], capture_output=True, text=True,
-        env={**os.environ, "KERAS_BACKEND": "torch"},
+        env={**os.environ, "KERAS_BACKEND": "torch", "MALLOC_ARENA_MAX": "1"},  # see cli.selftest
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     seen = json.loads(done.stdout.splitlines()[-1])
