@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from legroom.core.events import Event, MemorySampled, Predicted
-from legroom.report.page import make_page, read_for_page
+from legroom.report.html.page import make_page, read_for_page
 from legroom.report.reading import KeptRun
 from legroom.report.run import RunReport
 
@@ -73,7 +73,7 @@ def sampling() -> float:
     code = (
         "import time, tensorflow as tf; tf.zeros(1)\n"
         "from legroom.backends.tensorflow import pool\n"
-        "from legroom.guarding.sampling import _LOOK_EVERY, _Looked\n"
+        "from legroom.guarding.showing.sampling import _LOOK_EVERY, _Looked\n"
         "looked = _Looked(pool); looked.look(); began = time.perf_counter()\n"
         "for _ in range(2000): looked.look()\n"
         "print((time.perf_counter() - began) / 2000 / _LOOK_EVERY)\n"

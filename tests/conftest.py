@@ -34,7 +34,7 @@ def _default_units(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_samples_of_another_test() -> Iterator[None]:
     """A test's training is over with it: its memory is not told to the next one's listeners."""
     yield
-    if (sampling := sys.modules.get("legroom.guarding.sampling")) is not None:
+    if (sampling := sys.modules.get("legroom.guarding.showing.sampling")) is not None:
         sampling.sampler.end()
 
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from legroom.core.released import Released
     from legroom.data.stream import stream
     from legroom.doctor.check import check
+    from legroom.doctor.growing.watch import watch
     from legroom.doctor.isolated import isolated
     from legroom.doctor.release import release
     from legroom.doctor.slim import slim
-    from legroom.doctor.watch import watch
     from legroom.guarding import fit, guard, install, limit, resumable, step
-    from legroom.guarding.tensorboard import MemoryTensorBoard
+    from legroom.guarding.showing.tensorboard import MemoryTensorBoard
     from legroom.guarding.uninstalling import uninstall
     from legroom.planning import Plan, largest_batch, plan
     from legroom.planning.explain import explain
@@ -87,7 +87,7 @@ _HOMES = {
     "Released": "legroom.core.released",
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
-    "MemoryTensorBoard": "legroom.guarding.tensorboard",
+    "MemoryTensorBoard": "legroom.guarding.showing.tensorboard",
     "UnsupportedModelError": "legroom.core.errors",
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",
@@ -106,7 +106,7 @@ _HOMES = {
     "step": "legroom.guarding",
     "stream": "legroom.data.stream",
     "uninstall": "legroom.guarding.uninstalling",
-    "watch": "legroom.doctor.watch",
+    "watch": "legroom.doctor.growing.watch",
 }
 # Names of before, for one release.
 _RENAMED = {

@@ -11,7 +11,7 @@ import pytest
 
 from legroom.cli.report import write_page
 from legroom.core.events import DidNotFit, Event, MemorySampled
-from legroom.report.page import make_page, read_for_page
+from legroom.report.html.page import make_page, read_for_page
 from legroom.report.reading import KeptRun, read_run
 from legroom.report.run import RunReport
 

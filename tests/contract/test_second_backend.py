@@ -13,8 +13,8 @@ import pytest
 
 from legroom.core.errors import CannotFitError
 from legroom.core.events import listening
-from legroom.guarding.loop import GuardedStep
 from legroom.guarding.options import GuardOptions, Start
+from legroom.guarding.retrying.guarded_step import GuardedStep
 
 from .numpy_backend import Counted, Pool, Step, behind_the_seam
 
@@ -137,7 +137,7 @@ def test_whatever_allocation_fails_the_step_is_undone_and_repeated(updates, lean
 
 
 def test_lean_where_the_gradients_do_not_fit(events, monkeypatch):
-    monkeypatch.setattr("legroom.guarding.loop._PROGRESS_EVERY", 0.0)
+    monkeypatch.setattr("legroom.guarding.retrying.guarded_step._PROGRESS_EVERY", 0.0)
     step, data = Step(Pool(), width=64), batch(4, 64)
     step.pool.limit = int(2.9 * step.pool.own)  # weights, what an update adds, and little else
     guard = guarded(step)

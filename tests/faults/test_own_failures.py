@@ -16,8 +16,9 @@ from legroom.backends.tensorflow.commit.committer import Committer
 from legroom.backends.tensorflow.slices.sliced import SlicedStep
 from legroom.backends.tensorflow.step import trainer, whole
 from legroom.core.errors import LegroomError
-from legroom.guarding import registry, resume
-from legroom.guarding.loop import GuardedStep
+from legroom.guarding import registry
+from legroom.guarding.resuming import resume
+from legroom.guarding.retrying.guarded_step import GuardedStep
 
 pytestmark = pytest.mark.on_tensorflow("is about the parts of TensorFlow's backend")
 

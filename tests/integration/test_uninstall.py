@@ -114,6 +114,6 @@ def test_disabled_a_script_runs_as_without_legroom(place):
 
 
 def test_disabled_by_zero_is_not_disabled(place):
-    place.write("import legroom.core.disabled as d; print(d.is_disabled())")
+    place.write("import legroom.core.process.disabled as d; print(d.is_disabled())")
     assert place.plain("script.py", LEGROOM_DISABLE="0").stdout == "False\n"
     assert place.plain("script.py", LEGROOM_DISABLE="1").stdout == "True\n"

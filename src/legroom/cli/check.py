@@ -60,7 +60,7 @@ def check(script: Path, args: tuple[str, ...], ignore: tuple[str, ...], as_json:
 
         print_findings(findings, sys.stdout)
     if code != 0:
-        from legroom.report.terminal import say
+        from legroom.report.screen.lines import say
 
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         say(f"The script ended {how}: what comes after that was not seen.", colour="31")

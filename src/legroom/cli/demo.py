@@ -14,8 +14,8 @@ from legroom.cli.command import Command, json_flag
 from legroom.core.records import Record
 
 if TYPE_CHECKING:
-    from legroom.cli.children import Ended, Workplace
-    from legroom.cli.stages import Stages
+    from legroom.cli.terminal.stages import Stages
+    from legroom.cli.workers.children import Ended, Workplace
 
 __all__ = ["DemoResult", "demo"]
 
@@ -23,7 +23,7 @@ __all__ = ["DemoResult", "demo"]
 _SHARE = 0.5
 _MB = 10**6
 _PROMISED = 1e-4
-_HERE = Path(__file__).parent
+_WORKERS = Path(__file__).with_name("workers")
 # How TensorFlow and PyTorch say that memory ran out, PyTorch on a GPU and on a CPU.
 _RAN_OUT = ("ResourceExhausted", "RESOURCE_EXHAUSTED", "OutOfMemory", "can't allocate memory")
 
@@ -82,8 +82,8 @@ def demo(as_json: bool) -> None:
     `legroom run`, where it finishes. Then the weights of the first and the last are compared. Takes
     about a minute.
     """
-    from legroom.cli.children import framework, workplace
-    from legroom.cli.stages import Stages
+    from legroom.cli.terminal.stages import Stages
+    from legroom.cli.workers.children import framework, workplace
 
     backend = framework()
     stages = Stages(to_stderr=as_json)
@@ -102,7 +102,7 @@ class _Demo:
         self._stages = stages
         self._found: dict[str, Any] = {"seconds": ()}
         self._script = place.folder / "train.py"
-        self._script.write_text((_HERE / "demo_script.py").read_text())
+        self._script.write_text((_WORKERS / "demo_script.py").read_text())
 
     def run(self) -> DemoResult:
         """Run all three as far as they make sense, and say what came out."""
@@ -111,7 +111,7 @@ class _Demo:
         stages = self._stages
         stages.line("One training script, run three times: a small image classifier, batches of "
                     "64 images, five epochs, Adam.", indent="")  # fmt: skip
-        stages.line(str(_HERE / "demo_script.py"), style="dim", indent="")
+        stages.line(str(_WORKERS / "demo_script.py"), style="dim", indent="")
 
         stages.heading("1  python train.py, with all the memory it wants")
         if not self._run_full():
@@ -150,7 +150,7 @@ class _Demo:
         return True
 
     def _run_plain(self, cap: int) -> None:
-        from legroom.cli.children import error_lines
+        from legroom.cli.workers.children import error_lines
 
         ended, _ = self._run_measured("plain", cap, {})
         error = error_lines(ended.output)
@@ -206,7 +206,7 @@ class _Demo:
     ) -> tuple[Ended, dict[str, Any]]:
         note = self._place.folder / f"{name}.json"
         saved = self._place.folder / f"{name}.npz"
-        command: list[str | Path] = [_HERE / "measured.py", note, str(cap), self._script, saved]
+        command: list[str | Path] = [_WORKERS / "measured.py", note, str(cap), self._script, saved]
         with self._stages.waiting("training"):
             ended = self._place.run(command, environment=environment)
         self._found["seconds"] += (ended.seconds,)

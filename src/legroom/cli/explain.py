@@ -194,7 +194,7 @@ def _read(
     stream: BinaryIO, name: str, model: ModelAtHand | None, *, notebook: bool | None
 ) -> tuple[Diagnosis, bool]:
     from legroom.messages.explain import diagnose_reader
-    from legroom.messages.reader import Reader
+    from legroom.messages.reading.reader import Reader
 
     reader = Reader(stream, notebook=notebook)
     try:

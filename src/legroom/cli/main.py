@@ -42,7 +42,7 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         except LegroomError as error:
-            from legroom.report.terminal import say
+            from legroom.report.screen.lines import say
 
             say("\n".join([str(error), *([more(error.page)] if error.page else [])]), colour="31")
             sys.exit(_exit_code(error))

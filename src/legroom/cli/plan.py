@@ -79,7 +79,7 @@ def plan(
     Nothing is trained. A script runs up to its first `fit`: what it does before that, reading data
     or writing files, it really does. Everything after `--` is the script's own.
     """
-    from legroom.cli.planning import Question, ask
+    from legroom.cli.workers.plan_question import Question, ask
 
     unknown = [arg for arg in (str(script), *args) if arg.startswith("-")]
     if unknown and (script is None or str(script).startswith("-")):

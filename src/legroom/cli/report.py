@@ -64,7 +64,7 @@ def report(
         output = beside if len(runs) == 1 else Path(_COMPARISON_NAME)
     written = write_page(runs, output)
     if trace is not None:
-        from legroom.report.chrometrace import chrome_trace
+        from legroom.report.exports.chrometrace import chrome_trace
 
         _write(chrome_trace(runs[0].report, runs[0].name).encode(), trace, "--trace")
     if as_json:
@@ -86,7 +86,7 @@ def write_page(runs: Sequence[KeptRun], path: Path) -> Path:
         LegroomError: If it can't be written.
     """
     from legroom.doctor.pipelines import check_stages
-    from legroom.report.page import make_page, read_for_page
+    from legroom.report.html.page import make_page, read_for_page
 
     page = make_page([read_for_page(kept, check_stages) for kept in runs]).encode()
     _write(page, path, "--output")

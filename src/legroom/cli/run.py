@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from legroom.cli.command import PATH, Command, check_script, not_a_script, script_arguments
-from legroom.core.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.errors import BadBudgetError
+from legroom.core.process.disabled import DISABLE_VARIABLE, is_disabled
 from legroom.core.units import MEMORY_VARIABLE
 
 __all__ = ["run"]
@@ -111,11 +111,11 @@ def run(
     with contextlib.ExitStack() as stack:
         streams, followers = None, []
         if metrics is not None:
-            from legroom.cli.metrics import serving
+            from legroom.cli.terminal.metrics import serving
 
             followers.append(stack.enter_context(serving(metrics)).follow)
         if view:
-            from legroom.cli.view import viewing
+            from legroom.cli.terminal.view import viewing
 
             shown = stack.enter_context(viewing(script))
             streams = shown.streams
@@ -143,7 +143,7 @@ def _run_plain(script: Path, args: Sequence[str]) -> NoReturn:
 
     An exec and not a child: nothing of legroom is between the script and who started it.
     """
-    from legroom.report.terminal import say
+    from legroom.report.screen.lines import say
 
     say(f"{DISABLE_VARIABLE} is set: {script} runs without legroom. Unset it to have it guarded.")
     sys.stdout.flush()
@@ -164,7 +164,7 @@ def _write_page(folder: Path) -> None:
     from legroom.cli.report import PAGE_NAME, write_page
     from legroom.core.errors import LegroomError
     from legroom.report.reading import read_run
-    from legroom.report.terminal import say
+    from legroom.report.screen.lines import say
 
     try:
         say(f"the report is in {write_page([read_run(folder)], folder / PAGE_NAME)}")

@@ -18,7 +18,7 @@ from legroom.machine.budget import DeviceReading
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from legroom.cli.children import Workplace
+    from legroom.cli.workers.children import Workplace
 
 __all__ = ["SelfTest", "SelfTestCheck", "selftest"]
 
@@ -28,7 +28,7 @@ _CAP_CPU, _CAP_GPU = 256 * _MIB, 1024 * _MIB
 # The C library reserves 64 MiB for each thread, and falls back on that where nothing else is left:
 # a step would find room that is not counted as free.
 _TIGHT = {"MALLOC_ARENA_MAX": "1"}
-_WORKER = Path(__file__).with_name("selftest_worker.py")
+_WORKER = Path(__file__).with_name("workers") / "selftest_worker.py"
 _CHECKS = {
     "limit": "the device's limit is known",
     "cap": "a cap is a cap: no more can be had",
@@ -106,8 +106,8 @@ def selftest(as_json: bool) -> None:
     minutes, most of it TensorFlow's own waits for memory.
     """
     from legroom.backends.base import SPELLED, named
-    from legroom.cli.children import framework, workplace
-    from legroom.cli.stages import Stages
+    from legroom.cli.terminal.stages import Stages
+    from legroom.cli.workers.children import framework, workplace
     from legroom.core.units import format_bytes
 
     backend = framework()
@@ -148,7 +148,7 @@ def selftest(as_json: bool) -> None:
 
 def _run(place: Workplace, name: str, cap: int) -> tuple[SelfTestCheck, dict[str, Any]]:
     """Run one check."""
-    from legroom.cli.children import error_lines
+    from legroom.cli.workers.children import error_lines
 
     if name == "run":
         return _run_script(place, cap), {}

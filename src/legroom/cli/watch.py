@@ -48,7 +48,7 @@ def watch(target: tuple[str, ...], every: float, csv: bool, as_json: bool) -> No
     Any process, by its id or started as a command, with or without legroom. With `--csv` or
     `--json`, what the command prints goes to stderr.
     """
-    from legroom.cli.watching import watch_command, watch_process
+    from legroom.cli.terminal.process_view import watch_command, watch_process
 
     if csv and as_json:
         raise click.BadParameter("Give --csv or --json, not both.", param_hint="--csv")

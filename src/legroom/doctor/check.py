@@ -42,7 +42,7 @@ def check(
     """
     ids = read_ids([ignore] if isinstance(ignore, str) else ignore)
     if isinstance(subject, (types.FunctionType, types.MethodType)):
-        from legroom.doctor.watch import watch
+        from legroom.doctor.growing.watch import watch
 
         with watch(quiet=True) as seen:
             subject()

@@ -22,7 +22,7 @@ def main() -> None:
     _, answer, *script_argv = sys.argv
     # This folder is on the module path because the file is run from it; the script's is to be.
     sys.path[0] = str(Path(__file__).parents[2])
-    from legroom.core.main_script import from_script_on, run_as_main
+    from legroom.core.process.main_script import from_script_on, run_as_main
     from legroom.doctor.script import ScriptWatch
 
     watching = ScriptWatch()

@@ -266,7 +266,7 @@ def _guards_everything() -> bool:
 
 @contextlib.contextmanager
 def _terminal() -> Iterator[None]:
-    from legroom.report.terminal import LiveLines
+    from legroom.report.screen.lines import LiveLines
 
     if has_listener(LiveLines):
         yield

@@ -28,7 +28,7 @@ def main() -> None:
         if importlib.util.find_spec("legroom") is None:
             sys.path.append(str(Path(__file__).parents[2]))
         # Before that, an end of the parent is an end of the pipe.
-        from legroom.core.lifeline import end_with
+        from legroom.core.process.lifeline import end_with
 
         end_with(parent)
         sys.argv[:] = [""]

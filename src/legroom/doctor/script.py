@@ -7,7 +7,7 @@ from typing import Any
 
 from legroom.backends.base import running
 from legroom.core.findings import Finding, ranked
-from legroom.doctor.watcher import Watcher
+from legroom.doctor.growing.follower import Watcher
 from legroom.guarding.importing import after_import
 
 __all__ = ["ScriptWatch"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from legroom.backends.base import current, running
 from legroom.core.aside import say_left_out
-from legroom.core.disabled import is_disabled
 from legroom.core.errors import UnsupportedModelError
+from legroom.core.process.disabled import is_disabled
 from legroom.core.units import parse_size
 from legroom.guarding.importing import after_import, cap_imported
 from legroom.guarding.options import GuardOptions
@@ -58,8 +58,8 @@ def fit(
     """
     if is_disabled():
         return _plain_fit(model, args, kwargs)
-    from legroom.guarding.kept import kept_in
     from legroom.guarding.registry import registry
+    from legroom.guarding.resuming.kept import kept_in
 
     _checked(model)
     options = GuardOptions.read(memory, exact, slice_size)
@@ -155,7 +155,7 @@ def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:
     run = current_run()
     if run is None or run.training is not None:
         return iter(dataset)
-    from legroom.guarding.loops import KeptLoop, as_state
+    from legroom.guarding.resuming.resumable import KeptLoop, as_state
 
     return iter(KeptLoop(run, dataset, as_state(state)))
 

@@ -16,8 +16,8 @@ from typing import Any
 from legroom.backends import patches
 from legroom.backends.base import current, named, running, used_name
 from legroom.core.aside import in_a_line, say_left_out
-from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
+from legroom.core.process.disabled import is_disabled
 from legroom.core.units import MEMORY_VARIABLE
 
 __all__ = ["after_import", "cap_imported", "install_when_imported"]

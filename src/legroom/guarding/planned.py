@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from legroom.core.disabled import is_disabled
 from legroom.core.errors import LegroomError
+from legroom.core.process.disabled import is_disabled
 from legroom.guarding.options import GuardOptions, Start
 from legroom.planning.bound import blocks_here, check_plan, register_applier
 from legroom.planning.strategies import Plan

@@ -13,11 +13,11 @@ from legroom.backends.steps import BackendStep
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.events import Note, emit
 from legroom.guarding import wording
-from legroom.guarding.attempts import Attempts
-from legroom.guarding.foresight import foresight
-from legroom.guarding.loop import GuardedStep
 from legroom.guarding.options import GuardOptions
+from legroom.guarding.resuming.attempts import Attempts
+from legroom.guarding.retrying.guarded_step import GuardedStep
 from legroom.guarding.session import Session, report_at_exit, terminal
+from legroom.guarding.showing.foresight import foresight
 from legroom.snapshots.run import current_run
 
 __all__ = ["Registry", "registry", "supervised"]

@@ -21,9 +21,9 @@ from legroom.core.events import (
     listening,
 )
 from legroom.guarding import wording
-from legroom.guarding.loop import GuardedStep
-from legroom.guarding.progress import status_in_progress_bar
-from legroom.guarding.sampling import sampler
+from legroom.guarding.retrying.guarded_step import GuardedStep
+from legroom.guarding.showing.progress import status_in_progress_bar
+from legroom.guarding.showing.sampling import sampler
 from legroom.report.run import RunReport
 from legroom.snapshots.run import current_run
 
@@ -104,7 +104,7 @@ class Session:
         lacking = patches.missing("resume")
         if lacking is None:
             try:
-                from legroom.guarding.resume import KeptFit
+                from legroom.guarding.resuming.resume import KeptFit
 
                 return KeptFit(run, model, call, self._report)
             except Exception as error:
@@ -183,7 +183,7 @@ class SpeakingStep:
 
 def terminal() -> contextlib.AbstractContextManager[None]:
     """Say what happens in the terminal, unless someone up there does already."""
-    from legroom.report.terminal import LiveLines
+    from legroom.report.screen.lines import LiveLines
 
     return contextlib.nullcontext() if has_listener(LiveLines) else listening(LiveLines())
 
@@ -191,14 +191,14 @@ def terminal() -> contextlib.AbstractContextManager[None]:
 def _tensorboard(method: str, call: Any) -> contextlib.AbstractContextManager[None]:
     if method != "fit":
         return contextlib.nullcontext()
-    from legroom.guarding.tensorboard import beside_keras
+    from legroom.guarding.showing.tensorboard import beside_keras
 
     return beside_keras(call)
 
 
 def _show(report: RunReport) -> None:
-    from legroom.report.table import print_table
-    from legroom.report.terminal import LiveLines
+    from legroom.report.screen.lines import LiveLines
+    from legroom.report.screen.table import print_table
 
     if not has_listener(LiveLines):  # under `legroom run` the table comes at the script's end
         print_table(report)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from legroom.backends import patches
 from legroom.guarding.registry import registry
-from legroom.guarding.sampling import sampler
 from legroom.guarding.session import report_all
+from legroom.guarding.showing.sampling import sampler
 
 __all__ = ["uninstall"]
 

@@ -14,7 +14,7 @@ from legroom.messages.explain import (
     explain,
     translate,
 )
-from legroom.messages.ops import layer_of_op, match_layer
+from legroom.messages.reading.ops import layer_of_op, match_layer
 
 __all__ = [
     "Diagnosis",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.core.units import format_bytes
-from legroom.messages.sizes import dtype_bytes, tensor_bytes
+from legroom.messages.reading.sizes import dtype_bytes, tensor_bytes
 
 __all__ = ["axes", "product"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from legroom.messages.collector import Collector
-from legroom.messages.facts import Facts
-from legroom.messages.incident import Incident
+from legroom.messages.reading.collector import Collector
+from legroom.messages.reading.facts import Facts
+from legroom.messages.reading.incident import Incident
 
 __all__ = ["Case", "judge"]
 

@@ -12,14 +12,14 @@ from typing import Any, BinaryIO
 
 from legroom.core.errors import OutOfMemoryError
 from legroom.messages.case import Case, judge
-from legroom.messages.collector import Collector
 from legroom.messages.diagnosis import Diagnosis
 from legroom.messages.exceptions import chain_text
-from legroom.messages.facts import clean
 from legroom.messages.model import ModelAtHand, tie
-from legroom.messages.reader import Block, Reader, plain_text
+from legroom.messages.reading.collector import Collector
+from legroom.messages.reading.facts import clean
+from legroom.messages.reading.reader import Block, Reader, plain_text
+from legroom.messages.reading.scan import Scanner
 from legroom.messages.remedies import propose
-from legroom.messages.scan import Scanner
 from legroom.messages.story import tell
 
 __all__ = [

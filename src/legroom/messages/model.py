@@ -9,7 +9,7 @@ from typing import Protocol
 from legroom.messages.case import Case
 from legroom.messages.diagnosis import Remedy
 from legroom.messages.layers import LayerFacts, NamedTensor, named_tensor, named_weight
-from legroom.messages.ops import match_layer, role_of_op
+from legroom.messages.reading.ops import match_layer, role_of_op
 
 __all__ = ["Advice", "ModelAtHand", "Tie", "tie"]
 

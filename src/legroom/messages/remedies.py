@@ -15,10 +15,10 @@ from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes
 from legroom.messages.case import Case
 from legroom.messages.diagnosis import Remedy
-from legroom.messages.facts import clean
 from legroom.messages.model import Advice
-from legroom.messages.ops import role_of_op
-from legroom.messages.sizes import dtype_bytes
+from legroom.messages.reading.facts import clean
+from legroom.messages.reading.ops import role_of_op
+from legroom.messages.reading.sizes import dtype_bytes
 
 __all__ = ["by_guarding", "propose"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from legroom.core.units import format_bytes
 from legroom.messages.arithmetic import axes, product
 from legroom.messages.case import Case
-from legroom.messages.facts import Facts, clean
-from legroom.messages.incident import Incident
 from legroom.messages.meanings import MEANINGS
 from legroom.messages.model import Advice, Tie
-from legroom.messages.ops import role_of_op
-from legroom.messages.sizes import tensor_bytes
+from legroom.messages.reading.facts import Facts, clean
+from legroom.messages.reading.incident import Incident
+from legroom.messages.reading.ops import role_of_op
+from legroom.messages.reading.sizes import tensor_bytes
 
 __all__ = ["tell"]
 

@@ -15,7 +15,7 @@ from legroom.backends.base import current, named, running
 from legroom.core.units import format_bytes
 from legroom.messages.explain import explain as explain_text
 from legroom.messages.model import Advice
-from legroom.messages.ops import match_layer
+from legroom.messages.reading.ops import match_layer
 from legroom.report.explain import Diagnosis
 
 __all__ = ["KnownModel", "advise_to_fit", "explain", "explain_with_models", "read_model_file"]

@@ -51,7 +51,7 @@ def _row(strategy: Strategy, last: str) -> tuple[str, str, str, str]:
 
 def plan_html(made: Plan) -> str:
     """A plan for a notebook."""
-    from legroom.report.notebook import bar, card, rows_html
+    from legroom.report.html.notebook import bar, card, rows_html
 
     largest = max(
         [made.budget_bytes, *(strategy.peak_bytes or 0 for strategy in made.alternatives)],

@@ -51,7 +51,7 @@ def estimate_table(made: Estimate) -> Any:
 
 def estimate_html(made: Estimate) -> str:
     """An estimate for a notebook."""
-    from legroom.report.notebook import bar, card, rows_html
+    from legroom.report.html.notebook import bar, card, rows_html
 
     peak = max(1, made.peak_bytes)
     rows: list[tuple[str, ...]] = [

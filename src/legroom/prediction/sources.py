@@ -15,7 +15,7 @@ from typing import Any
 
 from legroom.backends.base import current
 from legroom.core.errors import LegroomError, UnsupportedModelError
-from legroom.core.garbage import collected_later
+from legroom.core.process.garbage import collected_later
 from legroom.core.units import parse_size
 from legroom.prediction.estimate import Estimate
 from legroom.prediction.kept import kept_answer

@@ -14,13 +14,13 @@ __all__ = ["Finding"]
 
 
 def _run_table(report: RunReport) -> Any:
-    from legroom.report.table import run_table
+    from legroom.report.screen.table import run_table
 
     return run_table(report)
 
 
 def _run_html(report: RunReport) -> str:
-    from legroom.report.notebook import run_html
+    from legroom.report.html.notebook import run_html
 
     return run_html(report)
 
@@ -32,7 +32,7 @@ def _findings_view(findings: Finding | Findings) -> Any:
 
 
 def _findings_html(findings: Finding | Findings) -> str:
-    from legroom.report.notebook import findings_html
+    from legroom.report.html.notebook import findings_html
 
     return findings_html([findings] if isinstance(findings, Finding) else findings)
 

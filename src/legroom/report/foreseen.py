@@ -18,7 +18,7 @@ from legroom.core.events import (
 from legroom.core.findings import Finding, ranked
 from legroom.core.series import thinned
 from legroom.core.stages import Stage
-from legroom.messages.ops import layer_of_op
+from legroom.messages.reading.ops import layer_of_op
 
 __all__ = ["PARTS", "Foreseen", "StepLine", "read_foreseen"]
 

@@ -58,7 +58,7 @@ def _guard(options_json: str) -> None:
     from legroom.core.events import listening
     from legroom.guarding import install_when_imported
     from legroom.report.journal import Journal
-    from legroom.report.terminal import LiveLines
+    from legroom.report.screen.lines import LiveLines
     from legroom.supervisor.options import ChildOptions
 
     options = ChildOptions.from_json(options_json)
@@ -76,7 +76,7 @@ def _guard(options_json: str) -> None:
     if options.folder is not None:
         listeners.enter_context(_snapshots(options))
     if options.report:
-        from legroom.guarding.foresight import foresight
+        from legroom.guarding.showing.foresight import foresight
 
         foresight.wanted = True
     install_when_imported(exact=options.exact)
@@ -156,14 +156,14 @@ def _send_receipts(options: ChildOptions) -> None:
 def _run(script_argv: list[str]) -> None:
     """Run the script, and end as plain Python would."""
     from legroom.core.errors import CannotFitError
-    from legroom.core.main_script import run_as_main
+    from legroom.core.process.main_script import run_as_main
 
     try:
         run_as_main(script_argv)
     except SystemExit:
         raise
     except CannotFitError as error:
-        from legroom.report.terminal import say
+        from legroom.report.screen.lines import say
 
         say(str(error), colour="31")
         _advise(error)
@@ -178,7 +178,7 @@ def _run(script_argv: list[str]) -> None:
 
 def _without_our_frames(show: Callable[..., Any]) -> Callable[..., None]:
     """An excepthook that hides the frames above the script's own, which plain Python has not."""
-    from legroom.core.main_script import from_script_on
+    from legroom.core.process.main_script import from_script_on
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None
@@ -199,7 +199,7 @@ def _explain(error: BaseException) -> None:
         from legroom.messages import diagnose_exception
         from legroom.planning.explain import explain_with_models
         from legroom.report.diagnosis import print_diagnosis
-        from legroom.report.terminal import say
+        from legroom.report.screen.lines import say
 
         if not diagnose_exception(error).is_oom:
             return

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from legroom.core.errors import SnapshotError
-from legroom.report.terminal import say
+from legroom.report.screen.lines import say
 from legroom.snapshots.folder import RunFolder, RunIdentity
 
 __all__ = ["Place", "PlaceOptions", "default_folder", "newest_folder", "place_of_run"]

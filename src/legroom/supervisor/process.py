@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from legroom.core.events import TrainingFinished, TrainingStarted
-from legroom.core.lifeline import ends_with_this
+from legroom.core.process.lifeline import ends_with_this
 from legroom.report.journal import read_journal
 from legroom.supervisor.options import ChildOptions
 from legroom.supervisor.signals import Receipts, held_signals, wait_and_pass_on

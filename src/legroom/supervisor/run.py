@@ -30,7 +30,7 @@ from legroom.machine.kills import KernelKills
 from legroom.report.journal import Journal, read_journal
 from legroom.report.reading import RECORD_NAME
 from legroom.report.run import RunReport
-from legroom.report.terminal import say
+from legroom.report.screen.lines import say
 from legroom.supervisor.deaths import Death, Restarts, read_death
 from legroom.supervisor.options import ChildOptions
 from legroom.supervisor.place import Place, PlaceOptions, place_of_run
@@ -116,7 +116,9 @@ def run_script(
             found.folder.clear()
     report = RunReport.from_events(events)
     if any(isinstance(event, _SIGNS_OF_TRAINING) for event in report.events):
-        from legroom.report.table import print_table  # rich, only where there is something to show
+        from legroom.report.screen.table import (
+            print_table,  # rich, only where there is something to show
+        )
 
         print_table(report)
     if json_path is not None:

@@ -9,7 +9,7 @@ import pytest
 from legroom.messages.meanings import MEANINGS
 from legroom.messages.patterns import PATTERNS, Pattern
 from legroom.messages.patterns.details import DETAILS, Detail
-from legroom.messages.scan import squeeze
+from legroom.messages.reading.scan import squeeze
 from legroom.report.pages import page_text
 
 FRAMEWORKS = {None, "tensorflow", "jax", "torch", "numpy", "system"}

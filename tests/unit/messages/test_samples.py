@@ -11,8 +11,8 @@ import pytest
 
 from legroom.messages import Diagnosis, diagnose_text
 from legroom.messages.patterns import PATTERNS
-from legroom.messages.reader import Block
-from legroom.messages.scan import Scanner, Sighting
+from legroom.messages.reading.reader import Block
+from legroom.messages.reading.scan import Scanner, Sighting
 
 OOM = Path(__file__).parents[2] / "fixtures" / "oom"
 SAMPLES: dict[str, dict[str, Any]] = json.loads((OOM / "samples" / "expected.json").read_text())

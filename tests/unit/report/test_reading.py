@@ -8,8 +8,8 @@ import pytest
 
 from legroom.core.errors import LegroomError
 from legroom.core.events import Predicted, RunStarted
+from legroom.report.html.page import read_for_page
 from legroom.report.journal import Journal
-from legroom.report.page import read_for_page
 from legroom.report.reading import JOURNAL_NAME, RECORD_NAME, read_run
 from legroom.report.run import RunReport
 from legroom.snapshots.folder import RunFolder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.messages.patterns.pattern import wordings
-from legroom.messages.sizes import SIZE
+from legroom.messages.reading.sizes import SIZE
 
 __all__ = ["PATTERNS"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from legroom.messages.sizes import SIZE
+from legroom.messages.reading.sizes import SIZE
 
 __all__ = ["DETAILS", "Detail"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.messages.patterns.pattern import wordings
-from legroom.messages.sizes import SIZED
+from legroom.messages.reading.sizes import SIZED
 
 __all__ = ["PATTERNS"]
 

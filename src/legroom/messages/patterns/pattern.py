@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from legroom.messages.facts import Facts, clean
-from legroom.messages.ops import plain_op
-from legroom.messages.sizes import (
+from legroom.messages.reading.facts import Facts, clean
+from legroom.messages.reading.ops import plain_op
+from legroom.messages.reading.sizes import (
     device_of_allocator,
     device_of_path,
     dtype_name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legroom.messages.patterns.pattern import not_in_code, wordings
-from legroom.messages.sizes import SIZE, SIZED
+from legroom.messages.reading.sizes import SIZE, SIZED
 
 __all__ = ["PATTERNS"]
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from legroom.backends.tensorflow.forecast.replay import Live
 from legroom.core.figures import BREAKDOWN
-from legroom.messages.ops import layer_of_op, match_layer, role_of_op
+from legroom.messages.reading.ops import layer_of_op, match_layer, role_of_op
 
 __all__ = ["by_kind", "by_layer", "kind_of", "parts_of", "plain_name"]
 

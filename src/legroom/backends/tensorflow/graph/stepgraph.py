@@ -27,7 +27,7 @@ from legroom.backends.tensorflow.graph.summed_slice import add_up
 from legroom.backends.tensorflow.graph.untouched import untouched, without_memory
 from legroom.backends.tensorflow.step.traits import own_function
 from legroom.core.errors import LegroomError, UnsupportedModelError
-from legroom.messages.ops import role_of_op
+from legroom.messages.reading.ops import role_of_op
 
 __all__ = ["Held", "StepGraph", "trace_step"]
 

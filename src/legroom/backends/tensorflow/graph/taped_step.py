@@ -9,7 +9,7 @@ from legroom.backends.tensorflow.graph.scratch import WITH_SCRATCH, scratch_of
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph
 from legroom.backends.tensorflow.graph.trace import PASS_ON
 from legroom.core.graphs import bytes_at
-from legroom.messages.ops import role_of_op
+from legroom.messages.reading.ops import role_of_op
 
 __all__ = ["eager_bytes"]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from legroom.backends.tensorflow.graph.stepgraph import StepGraph
 from legroom.core.errors import LegroomError
-from legroom.core.lifeline import ends_with_this
+from legroom.core.process.lifeline import ends_with_this
 
 __all__ = ["SIZES", "ProbeChild", "ProbeFailed"]
 

@@ -39,7 +39,7 @@ from legroom.backends.tensorflow.step.whole import WholeStep
 from legroom.core.errors import LegroomError, UnlikeBeforeError
 from legroom.core.graphs import Orderer, StepWalk
 from legroom.core.traces import LayerCost
-from legroom.messages.ops import layer_of_op, match_layer
+from legroom.messages.reading.ops import layer_of_op, match_layer
 
 __all__ = ["Step"]
 

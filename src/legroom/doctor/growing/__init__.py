@@ -1,0 +1,1 @@
+"""Memory that grows: readings in loops, their trend, and who holds it."""

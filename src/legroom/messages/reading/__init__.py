@@ -1,0 +1,1 @@
+"""From bytes to incidents: what a log says, line by line."""

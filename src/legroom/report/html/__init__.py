@@ -1,0 +1,1 @@
+"""Records as HTML: the page, and pieces for notebooks."""

@@ -1,0 +1,1 @@
+"""Records in a terminal: lines, panels, tables."""
