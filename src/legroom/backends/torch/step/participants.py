@@ -14,7 +14,7 @@ from legroom.backends.torch.state.training_state import own_tensors
 from legroom.backends.torch.step.reach import reachable, used_keras
 from legroom.backends.torch.step.tail import Written
 
-__all__ = ["KerasModel", "Participants", "PlainLoop"]
+__all__ = ["KerasModel", "Participants", "PlainLoop", "small_variables"]
 
 
 class Participants(Protocol):
