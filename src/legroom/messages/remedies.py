@@ -16,7 +16,7 @@ from legroom.messages.arithmetic import axes
 from legroom.messages.case import Case
 from legroom.messages.diagnosis import Remedy
 from legroom.messages.model import Advice
-from legroom.messages.reading.facts import clean
+from legroom.messages.reading.facts import Facts, clean
 from legroom.messages.reading.ops import role_of_op
 from legroom.messages.reading.sizes import dtype_bytes
 
@@ -26,7 +26,7 @@ _MOST = 12
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
-_UNGUARDED = ("torch", "jax", "numpy")  # whose steps legroom does not slice
+_UNGUARDED = ("jax", "numpy")  # whose steps legroom does not slice
 # Ops that draw, without a layer's name before them.
 _DRAWS = re.compile(r"(?:Stateless|Stateful)?(?:Random|TruncatedNormal)\w*$")
 
@@ -175,16 +175,12 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
         )
     elif not weights and facts.framework not in _UNGUARDED:
         slices = f" in slices of {max(batch // 2, 1)} instead of {batch}" if half and batch else ""
-        run = (
-            "Run it" if facts.framework == "tensorflow" else "If it is Keras on TensorFlow, run it"
-        )
-        words = f"{run}{slices or ' in slices'}: the same training, less at a time."
-        yield by_guarding(Remedy(words, bytes_saved=half))
+        yield _in_slices(facts, slices or " in slices", half)
     if not (weights or on_chips or batch == 1):
         size = f"batch_size={batch // 2}" if half and batch else "batch_size=…"
         yield Remedy(
             "Halve the batch: more steps, noisier gradients.",
-            code=f"model.fit(x, y, {size})",
+            code=f"DataLoader(…, {size})" if _is_plain_torch(facts) else f"model.fit(x, y, {size})",
             bytes_saved=half,
             exact=False,
         )
@@ -216,6 +212,26 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
             "JAX takes three quarters of a GPU by default; let it have more.",
             command="XLA_PYTHON_CLIENT_MEM_FRACTION=.95 python train.py",
         )
+
+
+def _in_slices(facts: Facts, slices: str, saved: int | None) -> Remedy:
+    """The training that failed, in slices."""
+    how = f"{slices}: the same training, less at a time."
+    if _is_plain_torch(facts):
+        return Remedy(
+            f"Put one step into a function and run it{how} For a Keras model, legroom run train.py "
+            "does it without a change.",
+            code="@legroom.step  # above the function that calls backward()",
+            bytes_saved=saved,
+        )
+    sure = facts.framework in ("tensorflow", "torch")
+    words = "Run it" if sure else "If it is Keras on TensorFlow or PyTorch, run it"
+    return by_guarding(Remedy(f"{words}{how}", bytes_saved=saved))
+
+
+def _is_plain_torch(facts: Facts) -> bool:
+    """Whether it may be a loop by hand: only Keras tells which layer it was calling."""
+    return facts.framework == "torch" and facts.layer is None
 
 
 def _on_the_host(case: Case) -> Iterator[Remedy]:

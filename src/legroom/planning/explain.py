@@ -151,7 +151,7 @@ def advise_to_fit(models: Sequence[Any], limit_bytes: int | None) -> Diagnosis |
             return Diagnosis(
                 is_oom=True,
                 fatal=True,
-                framework="tensorflow",
+                framework=current().name,
                 limit_bytes=limit_bytes,
                 story=advice.sentence,
                 remedies=advice.remedies,

@@ -15,6 +15,8 @@ TORCH = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
     "capacity of 15.00 GiB of which 1.00 GiB is free."
 )
+BY_KERAS = f"OutOfMemoryError: Exception encountered when calling Softmax.call().\n\n{TORCH}"
+JAX = "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 2618758148 bytes."
 
 
 def advised(text: str) -> str:
@@ -36,9 +38,13 @@ def advised(text: str) -> str:
             "vocabulary",
         ),
         (EAGER.format("StatelessRandomUniformV2"), "batch_size=…", "10000"),
-        (TORCH, "Halve the batch", "legroom run"),
+        (TORCH, "@legroom.step", "model.fit"),
+        (TORCH, "DataLoader(…, batch_size=…)", "model.fit"),
+        (BY_KERAS, "Run it in slices", "@legroom.step"),
+        (BY_KERAS, "model.fit(x, y, batch_size=…)", "DataLoader"),
+        (JAX, "Halve the batch", "legroom"),
     ],
-    ids=["table", "dense", "embedded", "drawn", "torch"],
+    ids=["table", "dense", "embedded", "drawn", "torch", "loader", "keras", "fit", "jax"],
 )
 def test_advice(text: str, said: str, unsaid: str) -> None:
     advice = advised(text)
