@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 
@@ -349,3 +350,94 @@ def test_a_failure_of_legroom_behind_an_update_does_not_make_it_twice(monkeypatc
                 step(x, y)
         weights.append([p.detach().clone() for p in model.parameters()])
     assert all(map(torch.equal, *weights))
+
+
+class Remembering(nn.Module):
+    """As of quantizers: an average in a buffer, which the loss does not know of."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, scores):
+        self.mean.mul_(0.9).add_(0.1 * scores.detach().mean(0))
+        return scores
+
+
+def test_buffers_that_slices_leave_with_other_values_are_named():
+    def make():
+        model = nn.Sequential(net(), Remembering())
+        moves = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        def step(x, y):
+            moves.zero_grad()
+            loss = LOSS(model(x), y)
+            loss.backward()
+            moves.step()
+            return loss.item()
+
+        return step, model, moves
+
+    compare(make, changes="1 (Remembering)")
+
+
+def test_modules_that_are_not_seen_in_the_code():
+    """What they keep is not left by the comparison."""
+
+    def make():
+        hidden = {"model": net(0.3, norm=True)}
+        hidden["moves"] = torch.optim.SGD(hidden["model"].parameters(), lr=0.05)
+        found = functools.cache(lambda name: hidden[name])
+        [found(name) for name in hidden]
+        held = (found,)
+        del found
+
+        def step(x, y):
+            model, moves = (held[0](name) for name in ("model", "moves"))
+            moves.zero_grad()
+            loss = LOSS(model(x), y)
+            loss.backward()
+            moves.step()
+            return loss.item()
+
+        return step, *hidden.values()
+
+    compare(make, refused="1 (BatchNorm1d) mixes", exact=True)
+
+
+def test_slices_of_one_sample_for_batch_norm_have_two():
+    seen = []
+
+    @legroom.step(slice_size=1)
+    def step(x, y):
+        moves.zero_grad()
+        loss = LOSS(model(x), y)
+        loss.backward()
+        moves.step()
+
+    model = net(norm=True)
+    model.register_forward_hook(lambda module, given, made: seen.append(len(made)))
+    moves = torch.optim.SGD(model.parameters(), lr=0.05)
+    for x, y in BATCHES:
+        seen.clear()
+        step(x[:7], y[:7])
+    assert seen == [2, 2, 3]
+
+
+def test_steps_in_time_are_not_taken_for_samples():
+    def make():
+        torch.manual_seed(0)
+        parts = nn.ModuleList([nn.LSTM(12, 8), nn.Linear(8, 5)])
+        moves = torch.optim.SGD(parts.parameters(), lr=0.05)
+
+        def step(x, y):
+            moves.zero_grad()
+            loss = LOSS(parts[1](parts[0](x)[0]).flatten(0, 1), y.flatten())
+            loss.backward()
+            moves.step()
+            return loss.item()
+
+        return step, parts, moves
+
+    batches = [(x[:, None] * torch.ones(3, 1), y[:, None].expand(-1, 3)) for x, y in BATCHES]
+    compare(make, refused="0 (LSTM) has batch_first=False", batches=batches)

@@ -28,13 +28,13 @@ def net(dropout=0.0, norm=False):
     )  # fmt: skip
 
 
-def train(make, decorate, epochs=2):
+def train(make, decorate, epochs=2, batches=BATCHES):
     """Run a step over the batches; returns all that it changed, and its losses."""
     torch.manual_seed(0)
     step, *parts = make()
     step = decorate(step)
     torch.manual_seed(1)
-    losses = [float(step(x, y)) for _ in range(epochs) for x, y in BATCHES]
+    losses = [float(step(*given)) for _ in range(epochs) for given in batches]
     state = [copy.deepcopy(part.state_dict()) for part in parts]
     return state, losses, torch.get_rng_state()
 
@@ -49,20 +49,32 @@ def numbers(state):
     return [np.array(float(state))] if isinstance(state, (int, float)) else []
 
 
-def compare(make, refused=None, changes=None, tolerance=1e-5):
-    """Plain, guarded whole and in slices: all that a step changes must come out the same."""
-    plain = train(make, lambda step: step)
-    for options in ({}, {"slice_size": 5}):
+def compare(make, refused=None, changes=None, tolerance=1e-5, batches=BATCHES, size=5,
+            exactly=False, **more):  # fmt: skip
+    """Plain, guarded whole and in slices: all that a step changes must come out the same.
+
+    Args:
+        make: Makes the step and what it changes.
+        refused: Part of the reason for which it runs whole.
+        changes: Part of the note that slices make a difference.
+        tolerance: How far numbers may be apart.
+        batches: The arguments of each call.
+        size: The size of slices.
+        exactly: Whether it comes out the same, whatever the note says.
+        more: Other options of the guard.
+    """
+    plain = train(make, lambda step: step, batches=batches)
+    for options in ({}, {"slice_size": size}):
         events = []
         with listening(events.append):
-            guarded = train(make, legroom.step(**options))
+            guarded = train(make, legroom.step(**options, **more), batches=batches)
         notes = [event.text for event in events if event.name == "note"]
         sliced = {event.data["slice_size"] for event in events if event.name == "plan"}
         if options:
             wanted = refused or changes
             assert [wanted in note for note in notes] == [True] if wanted else not notes, notes
-            assert sliced == (set() if refused else {5}), (sliced, notes)
-        if not (options and changes):
+            assert sliced == (set() if refused else {size}), (sliced, notes)
+        if exactly or not (options and changes):
             for one, other in zip(numbers(plain[0]), numbers(guarded[0]), strict=True):
                 assert np.abs(one - other).max(initial=0) <= tolerance
             np.testing.assert_allclose(plain[1], guarded[1], rtol=1e-4, atol=1e-6)

@@ -258,7 +258,8 @@ class GuardedStep:
         ):
             self._go_lean(samples, wording.lean(self._tell.subject, samples))
             size = samples
-        if size < samples and not self._may_slice(data):
+        refused = size < samples and not self._may_slice(data)
+        if refused:
             if free is not None and self._needs is not None and self._needs(samples) > free:
                 self._recompute(data, samples, self._needs(samples) - free)
             size = samples
@@ -272,7 +273,7 @@ class GuardedStep:
                 # As it was reckoned with: a prediction and what it may be off by.
                 need = None if need is None else int(need * self._search.doubt)
                 self._tell.changed(samples, size, before, need, free)
-        elif size >= samples and before is not None and before < samples:
+        elif size >= samples and before is not None and before < samples and not refused:
             self._tell.changed(samples, size, before, None, free)
         elif size < samples and samples not in self._told:
             self._tell.plan(samples, size, "kept")  # said before; a report wants it each time

@@ -54,8 +54,12 @@ class OwnDraws:
 
     def moved(self) -> list[str]:
         """The modules that were drawn from."""
+        return list(self.drawn())
+
+    def drawn(self) -> dict[str, str]:
+        """Where the generators are of the modules that were drawn from."""
         now = self._states()
-        return [name for name, state in self._before.items() if now[name] != state]
+        return {name: now[name] for name, state in self._before.items() if now[name] != state}
 
 
 @contextlib.contextmanager

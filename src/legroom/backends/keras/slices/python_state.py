@@ -17,7 +17,7 @@ import io
 import random
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,11 +48,21 @@ class PythonState:
         function: The function, or a method of an object.
         *others: What it is called with.
         layers: Look into all layers of models, too.
+        arguments: Those of its arguments that it may count in or append to, by name.
     """
 
-    def __init__(self, function: Any, *others: Any, layers: bool = True) -> None:
+    def __init__(
+        self,
+        function: Any,
+        *others: Any,
+        layers: bool = True,
+        arguments: Sequence[tuple[str, Any]] = (),
+    ) -> None:
         seen: set[int] = set()
         self._places = list(_places(function, seen))
+        for name, value in arguments:
+            if not (isinstance(value, _PLAIN) or _is_plain_tuple(value)):
+                self._places += _of_value(name, value, _reader(value), _ignore, 0, seen)
         if layers:
             self._places += _of_layers([*_reached(function), *others], seen)
 
@@ -63,6 +73,14 @@ class PythonState:
     def moved(self) -> list[str]:
         """The names of the generators that were drawn from."""
         return [name for name, _, before, _ in self._changes() if isinstance(before, _State)]
+
+    def drawn(self) -> dict[str, str]:
+        """Where the generators are that were drawn from."""
+        return {
+            name: repr(now.state)
+            for name, _, before, now in self._changes()
+            if isinstance(before, _State)
+        }
 
     def carried(self) -> list[str]:
         """The names of what holds other tensors now: to be used next time, or only looked at."""
@@ -97,6 +115,14 @@ class PythonState:
         return found
 
 
+def _reader(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _ignore(old: Any) -> None:
+    """An argument is handed over anew each time."""
+
+
 def _keras() -> Any:
     """Keras, where it is imported: a loop in plain PyTorch goes without."""
     return sys.modules.get("keras")
@@ -125,14 +151,19 @@ def unbuilt(function: Any, *others: Any) -> bool:
     return any(not layer.built for layer in _all_layers([*_reached(function), *others]))
 
 
-def iterators(function: Any) -> list[str]:
+def iterators(function: Any, arguments: Sequence[tuple[str, Any]] = ()) -> list[str]:
     """The names of iterators that a function can take from: what is taken can't be put back.
 
     Args:
         function: The function, or a method of an object.
+        arguments: What it is called with, by name.
     """
     owner = getattr(function, "__self__", None)
     found = {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items()}
+    for name, thing in arguments:
+        found[name] = thing
+        if _is_users_own(thing):
+            found |= {f"{name}.{k}": value for k, value in getattr(thing, "__dict__", {}).items()}
     code = inspect.unwrap(getattr(function, "__func__", function))
     if isinstance(code, types.FunctionType):
         named = inspect.getclosurevars(code)

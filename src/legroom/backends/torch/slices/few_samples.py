@@ -10,6 +10,7 @@ import torch
 from legroom.backends.keras.slices import few_samples
 from legroom.backends.keras.slices.few_samples import AMONG, SMALL_SAMPLE
 from legroom.backends.torch.step import batch
+from legroom.backends.torch.step.arguments import Listed
 
 __all__ = ["in_two", "unlike"]
 
@@ -26,6 +27,8 @@ def unlike(data: Any, samples: int, few: int) -> list[int]:
     among = min(samples, AMONG)
     heads = []
     for leaf in batch.flatten(data):
+        if isinstance(leaf, Listed):
+            continue
         if batch.leading(leaf) == samples and np.prod(leaf.shape) <= samples * SMALL_SAMPLE:
             head = leaf[:among]
             if isinstance(head, torch.Tensor):

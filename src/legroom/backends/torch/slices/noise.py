@@ -1,12 +1,15 @@
 """Random numbers of a step: held still to compare it, and cut to the rows of a slice.
 
-On a CPU, most draws come from a generator one number after the other. So the rows of a slice are
-drawn where those of the slice before ended, and are those that the whole batch would have drawn.
-Others are drawn for the whole batch, and cut. On a GPU layers that draw are named.
+On a CPU, most draws come from a generator one number after the other, in the order in which a
+tensor lies in memory. So the rows of a slice are drawn where those of the slice before ended, and
+are those that the whole batch would have drawn. Others are drawn for the whole batch, and cut. On a
+GPU layers that draw are named.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,19 +17,51 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from legroom.backends.keras.slices.runs import Drawn
+from legroom.backends.keras.slices import rules, runs
 
-__all__ = ["Rows", "Still", "ways_of"]
+__all__ = ["Draw", "Rows", "Still", "draws_of"]
 
 _DROPOUT = torch.ops.aten.native_dropout.default
 # What is drawn number after number, whatever the size of a draw; of these types.
 _IN_ORDER = ("bernoulli", "bernoulli_", "rand", "rand_like", "uniform_")
 _ORDERLY_TYPES = (torch.float32, torch.float64)
 # What can be drawn for a whole batch without its data: by a shape, or into a tensor.
-_BY_SHAPE = ("rand", "randn", "randint", "normal", "uniform_", "normal_", "bernoulli_", "random_")
+_BY_SHAPE = ("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "normal",
+             "uniform_", "normal_", "bernoulli_", "random_", "exponential_")  # fmt: skip
+_BY_VALUE = ("normal", "bernoulli")  # whose numbers may depend on tensors
 _NORMAL = ("normal", "normal_", "randn", "randn_like")
-_WHOLE = ("randint", "random_")
-_NEUTRAL = (*_IN_ORDER, *_NORMAL, *_WHOLE)
+_WHOLE = ("randint", "randint_like", "random_")
+_NEUTRAL = (*_IN_ORDER, *_NORMAL, *_WHOLE, "exponential_")
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+@dataclasses.dataclass(frozen=True)
+class _Drawn(runs.Drawn):
+    """One random draw, as it was seen.
+
+    Attributes:
+        order: Its axes, as they lie in memory: that with the longest steps first.
+    """
+
+    order: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw(rules.Draw):
+    """A random draw of a step, for batches of any size.
+
+    Its way is "same" in all slices; "rows": each goes on where the one before ended; "cut" from the
+    whole batch's; "apart": other numbers than the whole batch would have drawn.
+
+    Attributes:
+        axis: The axis of the samples.
+        each: Its length for one sample.
+        order: Its axes, as they lie in memory.
+    """
+
+    axis: int = 0
+    each: int = 1
+    order: tuple[int, ...] = ()
 
 
 def _draws(func: Any) -> bool:
@@ -37,24 +72,41 @@ def _name(func: Any) -> str:
     return str(func.overloadpacket._qualified_op_name).partition("::")[2]
 
 
+def _is_composite(func: Any) -> bool:
+    """Whether it is made of others, and comes as one only where nothing is to be differentiated."""
+    return bool(func.has_kernel_for_dispatch_key(_COMPOSITE))
+
+
+def _without_dropout(func: Any, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any], bool]:
+    """The arguments of an op that has dropout within, without it; whether there was any."""
+    names = [one.name for one in func._schema.arguments]
+    args, kwargs, had = list(args), dict(kwargs), False
+    for name in ("dropout_p", "dropout"):
+        if name in kwargs:
+            had, kwargs[name] = had or bool(kwargs[name]), 0.0
+        elif name in names and (place := names.index(name)) < len(args):
+            had, args[place] = had or bool(args[place]), 0.0
+    return args, kwargs, had
+
+
 class Still(TorchDispatchMode):
     """Draws that depend on the place within a sample only, or on the sample too.
 
     Args:
-        ways: Where the draws of slices are rows of the whole batch's, by `ways_of`, so that each
-            sample is to have its own; nothing for the same noise for all.
+        draws: Where the draws of slices are rows of the whole batch's, as `draws_of` found them, so
+            that each sample is to have its own; nothing for the same noise for all.
         start: How many samples of the batch come before these.
-        samples: How many these are.
 
     Attributes:
         draws: Every random draw, in order.
         halves: Whether anything was computed in half precision.
     """
 
-    def __init__(self, ways: Sequence[str] = (), *, start: int = 0, samples: int = 0) -> None:
+    def __init__(self, draws: Sequence[rules.Draw] = (), *, start: int = 0) -> None:
         super().__init__()
-        self._ways, self._start, self._samples = ways, start, samples
-        self.draws: list[Drawn] = []
+        self._known = [draw for draw in draws if isinstance(draw, Draw)]
+        self._start = start
+        self.draws: list[runs.Drawn] = []
         self.halves = False
         self._count = 0
 
@@ -75,34 +127,52 @@ class Still(TorchDispatchMode):
             if isinstance(made, torch.Tensor) and made.dtype in (torch.float16, torch.bfloat16):
                 self.halves = True
             return made
-        if "dropout_p" in kwargs:
-            kwargs["dropout_p"] = 0.0
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
         name = _name(func)
-        self._count += 1
+        args, kwargs, had_dropout = _without_dropout(func, args, kwargs)
         if func is _DROPOUT:
-            self.draws.append(Drawn(name, tuple(args[0].shape), ""))
+            self._note(name, args[0], "")
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         made = func(*args, **kwargs)
         if not isinstance(made, torch.Tensor):
+            if had_dropout:
+                self._note(name, next(x for x in made if isinstance(x, torch.Tensor)), "")
             return made
-        orderly = made.dtype in _ORDERLY_TYPES
-        self.draws.append(Drawn(name, tuple(made.shape), "" if orderly else str(made.dtype)))
+        self._note(name, made, "" if made.dtype in _ORDERLY_TYPES else str(made.dtype))
         if name in _NEUTRAL and made.dim():
             made.copy_(self._numbers(name, made, args, kwargs).expand(made.shape))
         return made
 
+    def _note(self, name: str, made: Any, kind: str) -> None:
+        self._count += 1
+        strides = made.stride()
+        order = sorted(range(made.dim()), key=lambda axis: -strides[axis])
+        self.draws.append(_Drawn(name, tuple(made.shape), kind, tuple(order)))
+
     def _numbers(self, name: str, made: Any, args: Any, kwargs: Any) -> Any:
         """Numbers like those of a draw: for one sample, or for each of these."""
         source = np.random.RandomState(self._count)  # numbers come one after the other
-        shape, rows = tuple(made.shape[1:]), slice(None)
-        if self._ways[self._count - 1 : self._count] in (["rows"], ["cut"]):
-            each = made.shape[0] // self._samples
-            rows = slice(self._start * each, None)
-            shape = (self._start * each + made.shape[0], *shape)
-        drawn = (source.standard_normal if name in _NORMAL else source.random_sample)(shape)
-        numbers = torch.as_tensor(drawn[rows] if shape else drawn).to(made.device)
+        draw = source.standard_normal if name in _NORMAL else source.random_sample
+        known = self._known[self._count - 1] if self._count <= len(self._known) else None
+        if known is not None and known.way in ("rows", "cut"):
+            # Each sample has its own.
+            shape, before = list(made.shape), self._start * known.each
+            rest = [n for axis, n in enumerate(shape) if axis != known.axis]
+            drawn = draw((before + shape[known.axis], *rest))[before:]
+            numbers = torch.as_tensor(np.moveaxis(drawn, 0, known.axis).copy())
+        else:
+            # The samples may be along the first axis, or along the second one.
+            shape = list(made.shape[1:]) if made.dim() == 2 else list(made.shape[2:])
+            numbers = torch.as_tensor(draw(shape))
+            if numbers.numel() == 1 and name.startswith("bernoulli"):
+                numbers = torch.zeros(())  # not everything may be dropped
+        numbers = numbers.to(made.device)
         if name in _NORMAL:
             return numbers
+        if name == "exponential_":
+            return -torch.log1p(-numbers) / float(args[1] if len(args) > 1 else 1.0)
         if name in _WHOLE:
             given = [x for x in args if isinstance(x, int)] or [2]
             low, high = (0, given[0]) if len(given) == 1 else (given[0], given[1])
@@ -115,13 +185,10 @@ class Still(TorchDispatchMode):
         return (numbers < share).to(made.dtype)
 
 
-def ways_of(
-    whole: Sequence[Drawn], parts: Sequence[Sequence[Drawn]], sizes: Sequence[int]
-) -> list[str]:
+def draws_of(
+    whole: Sequence[runs.Drawn], parts: Sequence[Sequence[runs.Drawn]], sizes: Sequence[int]
+) -> list[Draw]:
     """For each draw of a step how slices draw it.
-
-    "same" in all slices; "rows": each goes on where the one before ended; "cut" from the whole
-    batch's; "apart": other numbers than the whole batch would have drawn.
 
     Args:
         whole: What was drawn for all samples at once.
@@ -129,23 +196,51 @@ def ways_of(
         sizes: The samples in each slice.
     """
     if any(len(part) != len(whole) for part in parts):
-        return ["apart"]
-    ways = []
-    for k, drawn in enumerate(whole):
-        shapes = [part[k].shape for part in parts]
-        if all(shape == drawn.shape for shape in shapes):
-            ways.append("same")
-            continue
-        each = drawn.shape[0] / sum(sizes) if drawn.shape else 0.5
-        rest = drawn.shape[1:]
-        leading = each == int(each) and all(
-            shape == (int(each) * n, *rest) for shape, n in zip(shapes, sizes, strict=True)
+        return [Draw("", (), (), "", "apart")]
+    return [_draw_of(drawn, [part[k] for part in parts], sizes) for k, drawn in enumerate(whole)]
+
+
+def _draw_of(whole: runs.Drawn, parts: Sequence[runs.Drawn], sizes: Sequence[int]) -> Draw:
+    draw = Draw(whole.op, whole.shape, (), "", "apart", order=getattr(whole, "order", ()))
+    if all(part.shape == whole.shape for part in parts):
+        return dataclasses.replace(draw, way="same")
+    axis = next(
+        (a for a in range(len(whole.shape)) if _is_of_samples(a, whole, parts, sizes)), None
+    )
+    if axis is None:
+        return draw
+    draw = dataclasses.replace(draw, axis=axis, each=whole.shape[axis] // sum(sizes))
+    if draw.order[:1] == (axis,) and not whole.scope and _is_in_order(whole.op):
+        return dataclasses.replace(draw, way="rows")
+    natural = draw.order == tuple(range(len(whole.shape)))
+    if whole.op in _BY_SHAPE and (natural or whole.op not in _BY_VALUE):
+        return dataclasses.replace(draw, way="cut")
+    return draw
+
+
+def _is_of_samples(
+    axis: int, whole: runs.Drawn, parts: Sequence[runs.Drawn], sizes: Sequence[int]
+) -> bool:
+    each, rest = divmod(whole.shape[axis], sum(sizes))
+    shapes = [(*whole.shape[:axis], each * n, *whole.shape[axis + 1 :]) for n in sizes]
+    return not rest and shapes == [part.shape for part in parts]
+
+
+@functools.cache
+def _is_in_order(op: str) -> bool:
+    """Whether what is drawn in two parts is what is drawn at once.
+
+    PyTorch draws zeros and ones by a library of Intel's on Intel's processors, in a way of its own.
+    """
+    if op != "bernoulli_":
+        return op in _IN_ORDER
+    drawn = []
+    for sizes in ([2048], [1000, 1048]):
+        generator = torch.Generator().manual_seed(0)
+        drawn.append(
+            torch.cat([torch.empty(n).bernoulli_(0.5, generator=generator) for n in sizes])
         )
-        if leading and drawn.op in _IN_ORDER and not drawn.scope:
-            ways.append("rows")
-        else:
-            ways.append("cut" if leading and drawn.op in _BY_SHAPE else "apart")
-    return ways
+    return torch.equal(*drawn)
 
 
 class Rows(TorchDispatchMode):
@@ -155,13 +250,13 @@ class Rows(TorchDispatchMode):
     those of each begin. So slices may come in any order, and again.
 
     Args:
-        ways: As `ways_of` found them.
+        draws: As `draws_of` found them.
         sizes: The samples in each slice.
     """
 
-    def __init__(self, ways: Sequence[str], sizes: Sequence[int]) -> None:
+    def __init__(self, draws: Sequence[rules.Draw], sizes: Sequence[int]) -> None:
         super().__init__()
-        self._ways = ways
+        self._draws = [draw for draw in draws if isinstance(draw, Draw)]
         self._sizes = sizes
         self._begins: list[list[torch.Tensor]] = []  # by draw and slice, where the generator is
         self._ends: list[torch.Tensor] = []
@@ -181,47 +276,73 @@ class Rows(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         if not _draws(func):
             return func(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        if not _counts(func, args, kwargs):
+            return func(*args, **kwargs)
         place, self._count = self._count, self._count + 1
-        way = self._ways[place] if place < len(self._ways) else "apart"
-        if way == "apart":
+        draw = self._draws[place] if place < len(self._draws) else None
+        if draw is None or draw.way == "apart":
             return func(*args, **kwargs)
         generator = kwargs.get("generator") or torch.default_generator
         if place == len(self._begins):
-            self._look_ahead(way, generator, func, args, kwargs)
+            self._look_ahead(draw, generator, func, args, kwargs)
         begins = self._begins[place]
-        generator.set_state(begins[self._slice if way == "rows" else 0])
-        made = self._cut(func, args, kwargs) if way == "cut" else func(*args, **kwargs)
+        generator.set_state(begins[self._slice if draw.way == "rows" else 0])
+        made = self._cut(draw, func, args, kwargs) if draw.way == "cut" else func(*args, **kwargs)
         generator.set_state(self._ends[place])
         return made
 
-    def _look_ahead(self, way: str, generator: Any, func: Any, args: Any, kwargs: Any) -> None:
+    def _look_ahead(self, draw: Draw, generator: Any, func: Any, args: Any, kwargs: Any) -> None:
         """Draw what all slices will draw, so that the next draw begins behind it."""
-        here = self._sizes[self._slice]
         begins = [generator.get_state()]
-        if way == "same":
+        if draw.way == "same":
             func(*(x.clone() if isinstance(x, torch.Tensor) else x for x in args), **kwargs)
-        for size in {"rows": self._sizes, "cut": [sum(self._sizes)], "same": []}[way]:
-            func(*(_resized(x, here, size) for x in args), **kwargs)
+        for size in {"rows": self._sizes, "cut": [sum(self._sizes)], "same": []}[draw.way]:
+            func(*(self._resized(draw, x, size) for x in args), **kwargs)
             begins.append(generator.get_state())
         self._begins.append(begins)
         self._ends.append(generator.get_state())
 
-    def _cut(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _cut(self, draw: Draw, func: Any, args: Any, kwargs: Any) -> Any:
         """The rows of this slice, of a draw for the whole batch."""
-        here, samples = self._sizes[self._slice], sum(self._sizes)
-        whole = func(*(_resized(x, here, samples) for x in args), **kwargs)
-        each, start = whole.shape[0] // samples, sum(self._sizes[: self._slice])
-        rows = whole[start * each : (start + here) * each]
-        if args and isinstance(args[0], torch.Tensor):
-            return args[0].copy_(rows)
-        return rows.clone()
+        whole = func(*(self._resized(draw, x, sum(self._sizes)) for x in args), **kwargs)
+        start, here = sum(self._sizes[: self._slice]), self._sizes[self._slice]
+        rows = whole.narrow(draw.axis, draw.each * start, draw.each * here)
+        return args[0].copy_(rows) if _name(func).endswith("_") else rows.clone()
+
+    def _resized(self, draw: Draw, value: Any, samples: int) -> Any:
+        """An argument of a draw as it is for another number of samples; tensors are new ones.
+
+        The rows of this slice are where they are in the whole batch.
+        """
+        length, wanted = draw.each * self._sizes[self._slice], draw.each * samples
+        if isinstance(value, torch.Tensor):
+            if value.dim() <= draw.axis or value.shape[draw.axis] != length:
+                return value.clone()
+            if draw.op not in _BY_VALUE:
+                return _empty_like(value, draw, wanted)
+            start = draw.each * sum(self._sizes[: self._slice])
+            numbers = (torch.arange(wanted, device=value.device) - start) % length
+            return value.index_select(draw.axis, numbers)
+        if isinstance(value, (list, tuple)) and value[draw.axis : draw.axis + 1] == [length]:
+            return [*value[: draw.axis], wanted, *value[draw.axis + 1 :]]
+        return value
 
 
-def _resized(value: Any, size: int, wanted: int) -> Any:
-    """An argument of a draw as it is for another number of samples; tensors are new ones."""
-    if isinstance(value, torch.Tensor) and value.dim():
-        rows = value.shape[0] // size * wanted
-        return value[torch.arange(rows, device=value.device) % len(value)]
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], int):
-        return [value[0] // size * wanted, *value[1:]]
-    return value
+def _counts(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether it is counted as a draw by `Still`, too: not if it may draw, but does not here."""
+    names = [one.name for one in func._schema.arguments]
+    if not {"dropout_p", "dropout"} & set(names):
+        return True
+    return func is _DROPOUT or _without_dropout(func, args, kwargs)[2]
+
+
+def _empty_like(value: Any, draw: Draw, wanted: int) -> Any:
+    """A tensor with more samples or fewer that lies in memory as the whole batch's does."""
+    shape = [wanted if axis == draw.axis else n for axis, n in enumerate(value.shape)]
+    if len(draw.order) != len(shape):
+        return value.new_empty(shape)
+    made = value.new_empty([shape[axis] for axis in draw.order])
+    return made.permute([draw.order.index(axis) for axis in range(len(shape))])

@@ -22,7 +22,7 @@ from legroom.backends.torch.slices.counted_losses import Counted, counting
 from legroom.backends.torch.slices.noise import Rows, Still
 from legroom.backends.torch.step.participants import KerasModel, Participants
 from legroom.backends.torch.step.undo import Undo
-from legroom.backends.torch.step.watching import SliceEnd, Watch, watching
+from legroom.backends.torch.step.watching import OtherCourse, SliceEnd, Watch, watching
 
 __all__ = ["Course", "Sliced", "Uneven", "holding_metrics", "without_steps"]
 
@@ -41,11 +41,14 @@ class Course:
             known.
         one_count: Whether one loss, divided by what it counts, is all that the gradients are of:
             what they were divided by can be mended afterwards.
+        varies: Whether its code has more backward passes than it made when it was tried: it may
+            make them on other calls.
     """
 
     ends: tuple[int, ...] = ()
     moved: tuple[frozenset[int], ...] = ()
     one_count: bool = False
+    varies: bool = False
 
     @property
     def by_keras(self) -> bool:
@@ -188,11 +191,18 @@ class Sliced:
             contextlib.suppress(SliceEnd),
         ):
             self.results.append(self._call(self._parts.as_slice(part)))
+        if ends and (watch.count not in ends if last else watch.count != ends[-1]):
+            raise OtherCourse("a slice of it returns before backward()")
         self.helds.append(held)
 
     def _add_others(self, made: int, end: int) -> None:
         """Run the other slices once more, for the gradients of a later update."""
-        aside = Undo(self._parts.small_state(), self._undo.pool, own_draws=True)
+        aside = Undo(
+            self._parts.small_state(),
+            self._undo.pool,
+            own_draws=True,
+            generators=self._parts.generators(),
+        )
         aside.save()
         place = None if self._draws is None else self._draws.place
         for number in range(len(self._pieces) - 1):

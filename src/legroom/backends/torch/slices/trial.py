@@ -9,10 +9,11 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import inspect
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from legroom.backends.keras.slices import judge
 from legroom.backends.keras.slices.few_samples import compare_in_turn
 from legroom.backends.keras.slices.own_draws import own_draws
 from legroom.backends.keras.slices.python_state import PythonState, iterators
-from legroom.backends.keras.slices.rules import OVERWRITTEN, Draw, Refused, Rules
+from legroom.backends.keras.slices.rules import OVERWRITTEN, Refused, Rules
 from legroom.backends.keras.slices.runs import Run
 from legroom.backends.torch.device.errors import is_oom
 from legroom.backends.torch.device.pool import pool_of
@@ -29,11 +30,14 @@ from legroom.backends.torch.slices.as_arrays import as_array
 from legroom.backends.torch.slices.few_samples import in_two, unlike
 from legroom.backends.torch.slices.loss_terms import noting
 from legroom.backends.torch.slices.no_writes import BY_HAND, not_written
-from legroom.backends.torch.slices.noise import Still, ways_of
+from legroom.backends.torch.slices.noise import Still, draws_of
 from legroom.backends.torch.slices.sliced import Course, Sliced, holding_metrics, without_steps
 from legroom.backends.torch.slices.thinned import Thinned
 from legroom.backends.torch.step import batch
+from legroom.backends.torch.step.adopting import adopting
+from legroom.backends.torch.step.arguments import Arguments
 from legroom.backends.torch.step.participants import KerasModel, Participants, PlainLoop
+from legroom.backends.torch.step.reach import calls_of
 from legroom.backends.torch.step.undo import Undo
 from legroom.backends.torch.step.watching import SliceEnd, Watch, watching
 
@@ -71,6 +75,9 @@ class Trial:
         self._grads: list[tuple[Any, Any]] = []
         self._thin = Thinned()
         self._norms: list[Any] = []
+        self._arguments: list[tuple[str, Any]] = []
+        # Where generators of Python and NumPy were after the last run.
+        self._drawn: dict[str, str] = {}
         self._halves = False  # whether anything is computed in half precision
 
     def find(self, data: Any) -> tuple[Rules, Course]:
@@ -88,7 +95,8 @@ class Trial:
             return Rules(refusal=why), nothing
         if self._parts.updates_early:
             return Rules(refusal="a hook on its weights acts on their gradients at once"), nothing
-        if taken := iterators(self._origin):
+        self._arguments = _rest_of(data, self._origin)
+        if taken := iterators(self._origin, self._arguments):
             why = f"it takes from {', '.join(taken)}, and each slice would take more"
             return Rules(refusal=why), nothing
         self._norms = _training_norms(self._parts)
@@ -119,17 +127,21 @@ class Trial:
                 f"it changes {', '.join(changed)}{before}, which each slice would change again"
             )
         whole = self._run([tiny], [few], course)
+        drawn = self._drawn
         sizes = [1, few - 1]
         pieces = [part for _, _, part in in_two(tiny, few)]
         parts = self._run(pieces, sizes, course)
+        # Numbers for each sample come one after the other; one for the batch comes in each slice.
+        drawn_alike = drawn == self._drawn
         judge.refuse_other_course(whole, parts, samples)
         near = judge.Near(self._halves)
         judge.refuse_no_numbers(whole, parts, near)
         terms, coupled = judge.term_rules(whole, parts, near)
         totals = judge.total_counts(whole, parts)
-        rules = Rules(
-            applies=1, terms=terms, counts=bool(totals), draws=_draws(whole, parts, sizes)
-        )
+        draws = draws_of(whole.draws[0], parts.draws, sizes)
+        if self._pool.device.type != "cpu":
+            draws = [dataclasses.replace(draw, way="apart") for draw in draws]
+        rules = Rules(applies=1, terms=terms, counts=bool(totals), draws=draws)
         if totals or any(terms):
             parts = self._run(pieces, sizes, course, rules, totals)
         gradients = judge.gradient_rules(whole, parts, near) if self._trains else ["mean"]
@@ -137,8 +149,8 @@ class Trial:
         ways = [draw.way for draw in rules.draws]
         if "rows" in ways or "cut" in ways:
             # Numbers that are sorted, or not in the order of the samples, are no rows.
-            one = self._run([tiny], [few], course, rules, totals, ways=ways)
-            cut = self._run(pieces, sizes, course, rules, totals, ways=ways)
+            one = self._run([tiny], [few], course, rules, totals, draws=rules.draws)
+            cut = self._run(pieces, sizes, course, rules, totals, draws=rules.draws)
             unlike = None not in gradients and None in judge.gradient_rules(one, cut, near)
             if unlike or self._compiled:
                 apart = [dataclasses.replace(draw, way="apart") for draw in rules.draws]
@@ -147,6 +159,11 @@ class Trial:
         if None in gradients and not coupled and not moved:
             hooked = any(p._backward_hooks for p in self._parts.parameters())
             coupled = ["a hook on the gradients" if hooked else "the loss of the step"]
+            if layer := self._elsewhere():
+                raise Refused(
+                    f"{layer} has batch_first=False: the samples are not along the first axis of "
+                    "its data, and a batch is cut along that one"
+                )
             if not course.by_keras:
                 twice = batch.map_leaves(
                     lambda x: batch.concatenate([x, x]) if batch.leading(x) == few else x, tiny
@@ -157,7 +174,9 @@ class Trial:
         keras = isinstance(self._parts, KerasModel)
         own = isinstance(self._parts, KerasModel) and self._parts.has_own_step
         resumes = not (keras and rules.counts)
-        noise = judge.own_noise(whole, parts, agree=agree, resumes=resumes, known=own)
+        noise = judge.own_noise(
+            whole, parts, agree=agree and drawn_alike, resumes=resumes, known=own
+        )
         if noise:
             coupled = []  # what does not agree has its reason
         if len(course.ends) > 1 and (not agree or noise or len({*gradients}) > 1):
@@ -185,13 +204,14 @@ class Trial:
 
     def _look_at_state(self, rules: Rules, whole: Run, parts: Run, near: judge.Near) -> Rules:
         """What it writes besides its weights: does it come out the same?"""
-        if not isinstance(self._parts, KerasModel):
-            return rules
-        from legroom.backends.keras.models.variable_owners import layer_of, metrics_by_variable
-
         unlike = judge.unlike_state(whole, parts, (), near)
         if not unlike:
             return rules
+        if not isinstance(self._parts, KerasModel):
+            names = list(dict.fromkeys(owner.name for owner in unlike.values()))
+            return dataclasses.replace(rules, coupled=[*rules.coupled, *names])
+        from legroom.backends.keras.models.variable_owners import layer_of, metrics_by_variable
+
         model = self._parts.model
         metrics, layers = judge.owners(
             unlike, metrics_by_variable(), lambda v: layer_of(model, v._value)
@@ -251,11 +271,37 @@ class Trial:
             first, carried = self._python.changed(), self._python.carried()
             if not first and not carried:
                 return []
-            again = PythonState(self._origin)
+            again = PythonState(self._origin, arguments=self._arguments)
             other = summed_up()
             # Tensors that are kept to be looked at later do not matter to the next run.
             same = len(one) == len(other) and np.allclose(one, other, rtol=1e-4, equal_nan=True)
             return [*again.changed(), *([] if same else carried)]
+
+    def _changed_buffers(self, undo: Undo) -> Iterator[tuple[str, Any, Any, Any]]:
+        """The buffers that are others now: whose, which, and what they held and hold."""
+        if not isinstance(self._parts, PlainLoop):
+            return
+        before = {id(tensor): twin for tensor, twin in undo.changed()}
+        for name, tensor, now in self._parts.buffers():
+            if now is not tensor:
+                yield name, tensor, tensor, now
+            elif id(tensor) in before:
+                yield name, tensor, before[id(tensor)], tensor
+
+    def _elsewhere(self) -> str | None:
+        """A layer whose samples are not along the first axis, by its name."""
+        if not isinstance(self._parts, PlainLoop):
+            return None
+        names = self._parts.names()
+        return next(
+            (
+                names[id(x)]
+                for module in self._parts.modules
+                for x in module.modules()
+                if getattr(x, "batch_first", None) is False
+            ),
+            None,
+        )
 
     def _redrawn(self) -> list[str]:
         """The layers that draw, by their names; "the step" where none is known."""
@@ -335,7 +381,10 @@ class Trial:
         ):
             raise Refused(f"{_SEVERAL}, and does not clear their gradients before")
         found = tuple(frozenset(weights) for weights in moved.values())
-        return Course() if by_keras else Course(ends, found)
+        if by_keras:
+            return Course()
+        things = [value for _, value in self._arguments]
+        return Course(ends, found, varies=calls_of("backward", self._origin, things) > len(ends))
 
     def _without_steps(
         self, tell: Callable[[Any], None] = lambda optimizer: None
@@ -357,7 +406,7 @@ class Trial:
         rules: Rules | None = None,
         totals: dict[int, Any] | None = None,
         *,
-        ways: Sequence[str] = (),
+        draws: Sequence[Any] = (),
     ) -> Run:
         """Run it on some slices, one after another, and undo all it did."""
         run = Run(sizes)
@@ -388,7 +437,7 @@ class Trial:
                 undo.restore_seeds()
                 outputs: Any = None
                 with (
-                    Still(ways, start=sum(sizes[: len(run.outputs)]), samples=size) as still,
+                    Still(draws, start=sum(sizes[: len(run.outputs)])) as still,
                     watching(watch),
                     noting(self._parts, share, rules, totals) as seen,
                     holding_metrics(rules.metrics) as held,
@@ -417,7 +466,13 @@ class Trial:
                         run.written[id(tensor)] = (
                             variables[id(tensor)], as_array(before), as_array(tensor)
                         )  # fmt: skip
-            run.moved = [*self._own_draws.moved(), *self._python.moved()]
+            else:
+                run.written = {
+                    id(tensor): (_Owner(name), as_array(before), as_array(now))
+                    for name, tensor, before, now in self._changed_buffers(undo)
+                }
+            self._drawn = {**self._own_draws.drawn(), **self._python.drawn()}
+            run.moved = list(self._drawn)
         return run
 
     def _refuse_unless_sums(
@@ -456,15 +511,16 @@ class Trial:
     @contextlib.contextmanager
     def _undone(self) -> Iterator[Undo]:
         """Put everything back that is changed inside."""
-        undo = Undo(self._parts.small_state(), self._pool)
+        undo = Undo(self._parts.small_state(), self._pool, generators=self._parts.generators())
         undo.save()
-        self._python = PythonState(self._origin)
+        self._python = PythonState(self._origin, arguments=self._arguments)
         numbers_back = self._parts.numbers_as_now()
         self._grads = [(p, p.grad) for p in self._parts.parameters()]
         said = io.StringIO()  # what it prints is for the real step to say
         try:
             with (
                 own_draws() as self._own_draws,
+                adopting(self._parts),
                 _still(self._norms),
                 contextlib.redirect_stdout(said),
                 warnings.catch_warnings(),
@@ -493,6 +549,12 @@ class Trial:
             parameter.grad = None
 
 
+class _Owner(NamedTuple):
+    """The module that a buffer is of."""
+
+    name: str
+
+
 @contextlib.contextmanager
 def _still(norms: Sequence[Any]) -> Iterator[None]:
     """BatchNorm modules by their running statistics, which do not couple samples."""
@@ -516,14 +578,19 @@ def _training_norms(parts: Participants) -> list[Any]:
     ]
 
 
-def _draws(whole: Run, parts: Run, sizes: Sequence[int]) -> list[Draw]:
-    ways = ways_of(whole.draws[0], parts.draws, sizes)
-    found = []
-    for k, way in enumerate(ways):
-        drawn = whole.draws[0][k] if k < len(whole.draws[0]) else None
-        shape = () if drawn is None else drawn.shape
-        found.append(Draw("" if drawn is None else drawn.op, shape, (), "", way))
-    return found
+def _rest_of(data: Any, function: Any) -> list[tuple[str, Any]]:
+    """What a step is called with beside its data, by the names of its arguments."""
+    if not isinstance(data, Arguments):
+        return []
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+
+    def name(place: int | str) -> str:
+        if isinstance(place, str):
+            return place
+        return names[place] if place < len(names) else "an argument"
+
+    return [(name(place), value) for place, value in data.kept]
 
 
 def _has_gradient(parameter: Any) -> bool:

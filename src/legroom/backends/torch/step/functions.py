@@ -6,18 +6,18 @@ it is another step.
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
-
 from legroom.backends import patches
 from legroom.backends.careful import Careful
-from legroom.backends.torch.step import batch
+from legroom.backends.torch.step.arguments import Arguments
 from legroom.backends.torch.step.participants import PlainLoop
+from legroom.backends.torch.step.reach import reachable
 from legroom.backends.torch.step.step import Step
 from legroom.backends.torch.step.watching import is_watched
 from legroom.core.aside import in_a_line, say_left_out
@@ -32,6 +32,8 @@ _ADVICE = (
 )
 # A function that is called with ever new objects is a new step each time; the oldest are dropped.
 _MOST_STEPS = 32
+# A step may go by a few words ("train", "test"); an argument that has more values is data.
+_MOST_STRINGS = 8
 
 
 def guarded_function(
@@ -80,35 +82,63 @@ class GuardedFunction:
         functools.update_wrapper(self, function)
         self._function = function
         self._guard = guard
-        # The objects are kept, so that no other has their identity.
-        self._runners: dict[tuple[Any, ...], tuple[Careful, list[Any]]] = {}
+        self._runners: dict[tuple[Any, ...], Careful] = {}
+        # What was seen among the arguments: by its id, whether the step is another one with it.
+        self._seen: dict[int, tuple[Any, bool]] = {}
+        self._strings: dict[int, set[str]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step, guarded."""
         if patches.is_off():
             return self._function(*args, **kwargs)
-        given = (args, kwargs)
-        leaves = batch.flatten(given)
-        fixed = {i: leaf for i, leaf in enumerate(leaves) if not _is_data(leaf)}
-        key = tuple((i, x if isinstance(x, (str, bool)) else id(x)) for i, x in fixed.items())
+        given = Arguments(args, kwargs)
+        key = tuple(self._mark(place, thing) for place, (_, thing) in enumerate(given.rest))
         if key not in self._runners:
             while len(self._runners) >= _MOST_STEPS:
                 self._runners.pop(next(iter(self._runners)))
-            self._runners[key] = self._runner(fixed), list(fixed.values())
-        data = [None if i in fixed else leaf for i, leaf in enumerate(leaves)]
-        return self._runners[key][0](batch.unflatten(given, data))
+            self._runners[key] = self._runner([thing for _, thing in given.rest])
+        return self._runners[key](given)
 
-    def _runner(self, fixed: dict[int, Any]) -> Careful:
-        """What runs the step with these objects, by their place among its arguments."""
+    def _mark(self, place: int, thing: Any) -> Any:
+        """What tells a step with this argument from another one."""
+        if thing is None or isinstance(thing, (bool, enum.Enum)):
+            return thing
+        if isinstance(thing, str):
+            seen = self._strings.setdefault(place, set())
+            if len(seen) < _MOST_STRINGS:
+                seen.add(thing)
+            return thing if thing in seen else str  # names of files, say: they choose nothing
+        if isinstance(thing, (int, float, complex, bytes)):
+            return type(thing)  # it may go on counting
+        if isinstance(thing, (list, tuple)):
+            return type(thing)  # of numbers, or nothing
+        return id(thing) if self._takes_part(thing) else type(thing)
 
-        def call(data: Any) -> Any:
-            # An empty place stays one: `None` is a leaf here, too.
-            leaves = [fixed.get(i, leaf) for i, leaf in enumerate(batch.flatten(data))]
-            args, kwargs = batch.unflatten(data, leaves)
-            return self._function(*args, **kwargs)
+    def _takes_part(self, thing: Any) -> bool:
+        """Whether a step is another one with this object: one with a model, or a function."""
+        if id(thing) in self._seen:
+            return self._seen[id(thing)][1]
+        found = callable(thing) or bool(reachable(thing))
+        try:
+            held = weakref.ref(thing, functools.partial(self._forget, id(thing)))
+        except TypeError:
+            if not found:
+                return False
+            held = thing  # so that no other has its identity
+        self._seen[id(thing)] = held, found
+        return found
 
-        parts = PlainLoop(self._function, list(fixed.values()))
-        return Careful(Step(call, self._function, parts), self._guard, self._say_unguarded)
+    def _forget(self, number: int, held: Any) -> None:
+        """An object is gone: so are the steps with it, and what they keep."""
+        self._seen.pop(number, None)
+        for key in [key for key in self._runners if number in key]:
+            del self._runners[key]
+
+    def _runner(self, others: list[Any]) -> Careful:
+        """What runs the step with these objects among its arguments."""
+        parts = PlainLoop(self._function, others)
+        step = Step(lambda given: given.call(self._function), self._function, parts)
+        return Careful(step, self._guard, self._say_unguarded)
 
     def _say_unguarded(self, error: BaseException) -> None:
         name = getattr(self._function, "__name__", "a step")
@@ -123,11 +153,16 @@ class GuardedFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_function":  # not there yet: a copy of this is being made
+            raise AttributeError(name)
         return getattr(self._function, name)
 
+    def __reduce__(self) -> Any:
+        """Copied and pickled like a function: by its name."""
+        return self.__qualname__
 
-def _is_data(leaf: Any) -> bool:
-    """Whether an argument is data, or a number that may go on counting."""
-    if isinstance(leaf, (torch.nn.Parameter, bool)):
-        return False
-    return isinstance(leaf, (torch.Tensor, np.ndarray, np.generic, int, float))
+    def __deepcopy__(self, memo: Any) -> GuardedFunction:
+        return self
+
+    def __copy__(self) -> GuardedFunction:
+        return self

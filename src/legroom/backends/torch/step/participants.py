@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -73,6 +75,10 @@ class Participants(Protocol):
 
     def names(self) -> dict[int, str]:
         """What modules are called, by their ids."""
+        ...
+
+    def generators(self) -> list[Any]:
+        """Generators of random numbers of its own."""
         ...
 
     def as_slice(self, data: Any) -> Any:
@@ -164,6 +170,10 @@ class KerasModel:
         """What layers are called, by their ids."""
         return {id(layer): layer.name for layer in self.model._flatten_layers()}
 
+    def generators(self) -> list[Any]:
+        """Layers of Keras keep their seeds in variables."""
+        return []
+
     @property
     def has_own_step(self) -> bool:
         """Whether it trains by the step of Keras, which is known."""
@@ -232,44 +242,80 @@ class PlainLoop:
     """
 
     def __init__(self, function: Any, others: Any) -> None:
-        self._function, self._others = function, others
-        self.modules: list[Any] = []
-        self.optimizers: list[Any] = []
-        self._schedulers: list[Any] = []
-        self._scalers: list[Any] = []
-        self._layers: list[Any] = []
-        self._metrics: list[Any] = []
-        self._appliers: list[Any] = []
         # Where buffers are: in which module's, by which name.
         self._buffers: list[tuple[dict[str, Any], str, Any]] = []
-        # Whether a hook acts on gradients as soon as they are there: an optimizer's step, say.
-        self.updates_early = False
-        self.look()
-
-    def look(self) -> None:
-        """See whom it reaches now."""
-        found = reachable(self._function, self._others)
+        found = reachable(function, others)
         weights = [p for x in found if isinstance(x, torch.nn.Module) for p in x.parameters()]
         hooks = [hook for p in weights for hook in (_early_hooks(p) or {}).values()]
-        found += [x for x in reachable(hooks) if all(x is not known for known in found)]
-        self.modules = [x for x in found if isinstance(x, torch.nn.Module)]
-        self.optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
-        self._schedulers = [x for x in found if isinstance(x, LRScheduler)]
-        self._scalers = [x for x in found if isinstance(x, torch.amp.GradScaler)]
-        # Those of Keras, which may be used without its trainer.
-        keras = used_keras()
-        self._layers, self._metrics, self._appliers = [], [], []
-        if keras is not None:
-            layers = [x for x in self.modules if isinstance(x, keras.Layer)]
-            self._layers = [inner for x in layers for inner in x._flatten_layers()]
-            self._metrics = [x for x in found if isinstance(x, keras.metrics.Metric)]
-            self._appliers = [x for x in found if isinstance(x, keras.optimizers.Optimizer)]
+        # Whether a hook acts on gradients as soon as they are there: an optimizer's step, say.
         self.updates_early = bool(hooks)
+        found += [x for x in reachable(hooks) if all(x is not known for known in found)]
+        self._found = _Held(found)
+        self._adopted = False  # others, since the small state was asked for
+
+    def adopt(self, things: Iterable[Any]) -> None:
+        """Others take part, too: they were seen when the step ran."""
+        things = list(things)
+        self._found.extend(things)
+        self._adopted = self._adopted or bool(things)
+
+    def buffers(self) -> Iterator[tuple[str, Any, Any]]:
+        """Whose buffers there were when the small state was asked for, and what is there now."""
+        names = self.names()
+        homes = {
+            id(inner._buffers): names[id(inner)]
+            for module in self.modules
+            for inner in module.modules()
+        }
+        for home, name, tensor in self._buffers:
+            yield homes.get(id(home), name), tensor, home.get(name)
+
+    @property
+    def modules(self) -> list[Any]:
+        """The modules."""
+        return self._found.of(torch.nn.Module)
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizers of PyTorch."""
+        return self._found.of(torch.optim.Optimizer)
+
+    @property
+    def _schedulers(self) -> list[Any]:
+        return self._found.of(LRScheduler)
+
+    @property
+    def _scalers(self) -> list[Any]:
+        return self._found.of(torch.amp.GradScaler)
+
+    # Those of Keras, which may be used without its trainer.
+
+    @property
+    def _layers(self) -> list[Any]:
+        keras = used_keras()
+        layers = [] if keras is None else self._found.of(keras.Layer)
+        return [inner for x in layers for inner in x._flatten_layers()]
+
+    @property
+    def _metrics(self) -> list[Any]:
+        keras = used_keras()
+        return [] if keras is None else self._found.of(keras.metrics.Metric)
+
+    @property
+    def _appliers(self) -> list[Any]:
+        keras = used_keras()
+        return [] if keras is None else self._found.of(keras.optimizers.Optimizer)
+
+    def generators(self) -> list[Any]:
+        """Generators of random numbers of its own."""
+        return self._found.of(torch.Generator)
 
     @property
     def has_grown(self) -> bool:
         """Whether a step has put other tensors in the place of buffers."""
-        return any(home.get(name) is not tensor for home, name, tensor in self._buffers)
+        return self._adopted or any(
+            home.get(name) is not tensor for home, name, tensor in self._buffers
+        )
 
     @property
     def device(self) -> torch.device:
@@ -282,6 +328,7 @@ class PlainLoop:
 
     def small_state(self) -> list[Any]:
         """Buffers, and the scale of half precision."""
+        self._adopted = False
         self._buffers = [
             (inner._buffers, name, tensor)
             for module in self.modules
@@ -323,10 +370,8 @@ class PlainLoop:
 
     def written(self, optimizer: Any) -> Written:
         """A copy of what its updates write."""
-        known = [None, *self.optimizers, *self._appliers]
-        if all(optimizer is not one for one in known):
-            by_keras = not isinstance(optimizer, torch.optim.Optimizer)
-            (self._appliers if by_keras else self.optimizers).append(optimizer)
+        if all(optimizer is not one for one in (None, *self.optimizers, *self._appliers)):
+            self.adopt([optimizer])
         tensors = [*self.parameters(), *self.small_state()]
         tensors += _tensors(v for one in self._appliers for v in _variables_of(one))
         tensors += [
@@ -389,6 +434,30 @@ class PlainLoop:
     def as_slice(self, data: Any) -> Any:
         """A slice of a batch: like the batch."""
         return data
+
+
+class _Held:
+    """Things that may go: a training that is over is not kept by those who looked after it."""
+
+    def __init__(self, things: Iterable[Any]) -> None:
+        self._references: list[Callable[[], Any]] = []
+        self.extend(things)
+
+    def extend(self, things: Iterable[Any]) -> None:
+        """Hold others, too."""
+        for thing in things:
+            try:
+                self._references.append(weakref.ref(thing))
+            except TypeError:
+                self._references.append(functools.partial(_same, thing))
+
+    def of(self, kind: type) -> list[Any]:
+        """Those of a kind that are still there."""
+        return [x for reference in self._references if isinstance(x := reference(), kind)]
+
+
+def _same(thing: Any) -> Any:
+    return thing
 
 
 def _early_hooks(parameter: Any) -> Any:

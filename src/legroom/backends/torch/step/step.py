@@ -8,6 +8,8 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from torch.nn.parameter import is_lazy
+
 from legroom.backends import patches
 from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.steps import Needs
@@ -20,11 +22,15 @@ from legroom.backends.torch.step import batch
 from legroom.backends.torch.step.participants import KerasModel, Participants, PlainLoop
 from legroom.backends.torch.step.tail import Tail
 from legroom.backends.torch.step.undo import Undo
-from legroom.backends.torch.step.watching import Watch, watching
-from legroom.core.aside import say_left_out
+from legroom.backends.torch.step.watching import OtherCourse, Watch, watching
+from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.errors import CannotFitError
 from legroom.core.traces import LayerCost
 
 __all__ = ["Step"]
+
+# What PyTorch says where BatchNorm is given a single number for each channel.
+_TOO_FEW = "Expected more than 1 value per channel when training"
 
 
 class Step:
@@ -62,7 +68,9 @@ class Step:
         self._undo: Undo | None = None
         self._tail = Tail(self.pool)
         self._kept_gradients: list[tuple[Any, Any]] | None = None
-        self._told_results = False
+        self._told_results = self._told_course = False
+        self._looks_left = 2
+        self._least = 1  # samples that a slice must have
         self._counts_first = not isinstance(parts, PlainLoop)
         self._may_start_over = False
         self.done: list[Any] = []  # results of a run, for whom something fails behind it
@@ -77,11 +85,60 @@ class Step:
 
     def run(self, data: Any, slice_size: int | None) -> Any:
         """Run a batch in slices, or whole; out of memory means that nothing has happened."""
+        while True:
+            try:
+                return self._run(data, slice_size)
+            except Uneven:
+                self._counts_first = True
+                continue
+            except OtherCourse as found:
+                if self._looks_again(data):
+                    continue
+                other = OtherCourse(found.what, always=found.always)
+            except (RuntimeError, IndexError, ValueError) as error:
+                if slice_size is None or errors.is_oom(error):
+                    raise
+                if _TOO_FEW in str(error) and self._least == 1:
+                    self._least = 2
+                    continue
+                other = OtherCourse(f"a part of it fails by itself: {in_a_line(error)}")
+            # Here, past the except block, the error and all that its traceback held are free.
+            return self._run_whole_after(data, other)
+
+    def _looks_again(self, data: Any) -> bool:
+        """Try the step on other samples, where it does more; whether that was worth it.
+
+        A step may update more on some calls than on others: a GAN's generator every fifth time.
+        """
+        if not self._looks_left:
+            return False
+        self._looks_left -= 1
+        before, self._rules = (self._rules, self._course), None
+        rules, known = self.rules(data), before[1].ends
+        longer = len(self._course.ends) > len(known) and self._course.ends[: len(known)] == known
+        if rules.refusal is None and longer:
+            return True
+        self._rules, self._course = before
+        return False
+
+    def _run_whole_after(self, data: Any, other: OtherCourse) -> Any:
+        """Run a batch whole whose slices do not make up its step."""
         try:
-            return self._run(data, slice_size)
-        except Uneven:
-            self._counts_first = True
-            return self._run(data, slice_size)
+            outputs = self._run(data, None)
+        except Exception as error:
+            if not errors.is_oom(error):
+                raise
+        else:
+            if other.always:
+                self._rules = Rules(refusal=other.what)  # which is told with the next batch
+            elif not self._told_course:
+                self._told_course = True
+                say_left_out("a batch runs whole, because it can't be sliced", other.what)
+            return outputs
+        raise CannotFitError(
+            f"A batch of {batch.batch_size(data)} does not fit, and can't be run in slices: "
+            f"{other.what}. Use a smaller batch, or let the step do the same with each part of it."
+        )
 
     def _run(self, data: Any, slice_size: int | None) -> Any:
         samples = batch.batch_size(data)
@@ -103,7 +160,8 @@ class Step:
 
     def _watch(self, kind: Any, **how: Any) -> Watch:
         def on_update(optimizer: Any) -> None:
-            self._tail.begin(kind, lambda: self._parts.written(optimizer))
+            keeps = kind[0] == "slice" and self._course.varies
+            self._tail.begin(kind, lambda: self._parts.written(optimizer), keeps=keeps)
 
         def on_backward() -> None:
             self._keep_gradients()
@@ -122,6 +180,7 @@ class Step:
                 self.pool,
                 own_draws=isinstance(self._parts, PlainLoop),
                 keras_seeds=self._parts.seeds(),
+                generators=self._parts.generators(),
             )
         undo = self._undo
         undo.save()
@@ -163,7 +222,7 @@ class Step:
     def _run_slices(self, data: Any, samples: int, size: int, undo: Undo) -> Any:
         rules = self.rules(data)
         self._may_start_over = rules.counts and not self._counts_first
-        pieces = list(batch.slices(data, samples, size))
+        pieces = list(batch.slices(data, samples, size, self._least))
         sliced = Sliced(
             self._part,
             self._parts,
@@ -182,10 +241,10 @@ class Step:
 
     def _rows(self, rules: Rules, sizes: Sequence[int]) -> Rows | None:
         """What draws the rows of slices; None where they are drawn as they come."""
-        ways = [draw.way for draw in rules.draws]
-        if self.pool.device.type != "cpu" or not ways or "apart" in ways:
+        apart = any(draw.way == "apart" for draw in rules.draws)
+        if self.pool.device.type != "cpu" or not rules.draws or apart:
             return None
-        return Rows(ways, sizes)
+        return Rows(rules.draws, sizes)
 
     def _joined(
         self, results: Sequence[Any], sizes: Sequence[int], rules: Rules, helds: Sequence[Any]
@@ -231,6 +290,8 @@ class Step:
     def rules(self, data: Any) -> Rules:
         """Whether it may be sliced; found out on the first call."""
         if self._rules is None:
+            if any(map(is_lazy, self._parts.parameters())):
+                return Rules(refusal="its lazy layers have no weights before their first batch")
             if (lacking := patches.missing("slices")) is not None:
                 self._rules = Rules(refusal=lacking)
             else:

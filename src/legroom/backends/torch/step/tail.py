@@ -100,7 +100,12 @@ class Tail:
         return self._began
 
     def begin(
-        self, kind: Hashable, written: Callable[[], Written], *, measured: bool = True
+        self,
+        kind: Hashable,
+        written: Callable[[], Written],
+        *,
+        measured: bool = True,
+        keeps: bool = False,
     ) -> None:
         """An update is about to begin; more of them in the same step belong to it.
 
@@ -108,12 +113,14 @@ class Tail:
             kind: What steps are alike: those have the same scratch.
             written: Copies what the update writes.
             measured: Whether its scratch can be told from the step's own memory.
+            keeps: Whether it may have to be undone even if there is memory for it.
         """
         if self._began:
             return
         self._kind = kind
         known = self._scratch.get(kind)
-        if self._pool.has_limit() and (known is None or not self._pool.has_room(known)):
+        scarce = self._pool.has_limit() and (known is None or not self._pool.has_room(known))
+        if keeps or scarce:
             # No room for a copy, nor on disk: as plain PyTorch then, for it may well fit.
             with contextlib.suppress(OSError):
                 self._copy = written()

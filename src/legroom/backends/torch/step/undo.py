@@ -30,6 +30,7 @@ class Undo:
         pool: The device, whose random numbers are drawn from.
         own_draws: Whether the step may draw from the generators of Python and NumPy.
         keras_seeds: Those of the tensors that are seeds of Keras's layers.
+        generators: Generators of PyTorch's that the step draws from beside its own ones.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Undo:
         *,
         own_draws: bool = False,
         keras_seeds: Sequence[Any] = (),
+        generators: Sequence[Any] = (),
     ) -> None:
         self._all = list({id(tensor): tensor for tensor in tensors}.values())
         self.pool = pool
         self._own_draws = own_draws
+        self._generators = list(generators)
         self._kept = [x for x in self._all if x.nbytes <= _LARGE]
         self._large = [x for x in self._all if x.nbytes > _LARGE]
         self._versions: list[int] = []
@@ -71,7 +74,7 @@ class Undo:
             seeds.append(self.pool.seeds())
         if self._own_draws:
             seeds += [random.getstate(), np.random.get_state()]
-        return seeds
+        return [*seeds, *(generator.get_state() for generator in self._generators)]
 
     def settle(self) -> None:
         """A step went through: large tensors that it has not changed are not kept any more."""
@@ -103,8 +106,10 @@ class Undo:
         if self.pool.device.type != "cpu":
             self.pool.set_seeds(rest.pop(0))
         if self._own_draws:
-            random.setstate(rest[0])
-            np.random.set_state(rest[1])
+            random.setstate(rest.pop(0))
+            np.random.set_state(rest.pop(0))
+        for generator, state in zip(self._generators, rest, strict=True):
+            generator.set_state(state)
 
     @torch.no_grad()
     def restore_keras_seeds(self) -> None:

@@ -31,7 +31,7 @@ from legroom.backends.parts import (
     TORCH_SCALER,
 )
 
-__all__ = ["SliceEnd", "Watch", "is_watched", "watched_briefly", "watching"]
+__all__ = ["OtherCourse", "SliceEnd", "Watch", "is_watched", "watched_briefly", "watching"]
 
 
 # The replacements in Keras, which a plain training does without.
@@ -40,6 +40,19 @@ _KERAS = f"{__name__} in Keras"
 
 class SliceEnd(BaseException):
     """A slice is through: what follows is the last one's to do."""
+
+
+class OtherCourse(BaseException):
+    """A slice does something else than the samples did on which the step was tried.
+
+    Args:
+        what: What that is, as the reason for which a batch can't be sliced.
+        always: Whether it is likely to be so with other batches, too.
+    """
+
+    def __init__(self, what: str, *, always: bool = False) -> None:
+        super().__init__(what)
+        self.what, self.always = what, always
 
 
 class Watch:
@@ -104,6 +117,11 @@ class Watch:
             if not self._last and self.count == self._ends[-1]:
                 raise SliceEnd
             return
+        if self._ends and self.count >= self._ends[-1]:
+            raise OtherCourse(
+                "it calls backward() more often than it did on the few samples it was tried on",
+                always=True,
+            )
         self._on_backward()
         flat = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
         if (share := self.share()) != 1.0:
@@ -128,6 +146,12 @@ class Watch:
     def before_update(self, optimizer: Any) -> None:
         """An optimizer of PyTorch is about to move."""
         self.updated += 1
+        if self._ends and self.count not in self._ends:
+            raise OtherCourse(
+                "its optimizer moves at another place than it did on the few samples it was tried "
+                "on",
+                always=True,
+            )
         self._on_update(optimizer)
 
     def apply(self, original: Callable[..., Any], optimizer: Any, given: Any) -> Any:
