@@ -20,6 +20,10 @@ settings.load_profile("legroom")
 # Tracing makes many small objects, and a tenth of the time went into looking for garbage.
 gc.set_threshold(50_000, 20, 20)
 
+# As many workers as cores run at once, and PyTorch's threads would wait for each other.
+if os.environ.get("KERAS_BACKEND") == "torch":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Each test finds its answers itself, and so do its children.
 os.environ["LEGROOM_CACHE"] = "off"
 

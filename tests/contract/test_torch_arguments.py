@@ -124,6 +124,28 @@ def test_popped_out_of_a_dict_that_runs_out():
     assert set(seen) <= {8, 4, 3, 1}
 
 
+def test_what_a_step_counted_before_it_ran_out_is_counted_once():
+    """Between backward and the update, say, where slots are born."""
+    model, seen = net(), {"updates": 0}
+    moves = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @legroom.step
+    def step(x, y):
+        moves.zero_grad()
+        loss = LOSS(model(x), y)
+        loss.backward()
+        seen["updates"] += 1
+        if len(x) > 8:
+            torch.empty(2**60)  # which no machine has
+        moves.step()
+        seen["rows"] = len(x)
+
+    for number, (x, y) in enumerate(BATCHES, 1):
+        step(x, y)
+        assert seen["updates"] == number
+        assert seen["rows"] <= 8
+
+
 def test_entries_of_a_list_for_each_sample():
     def make():
         torch.manual_seed(0)

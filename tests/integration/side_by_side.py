@@ -20,6 +20,11 @@ CAP_FOR_PLAIN_PYTHON = {
 }
 
 
+def busy() -> float:
+    """How many times as long a command takes here now as on a machine of its own."""
+    return max(1.0, max(os.getloadavg()) / (os.cpu_count() or 1))
+
+
 @dataclasses.dataclass(frozen=True)
 class Done:
     """What a command did."""
@@ -55,9 +60,9 @@ class Running:
         return self._outputs[0].read_text()
 
     def wait(self, timeout: float = 240.0) -> Done:
-        """Its end; it is killed if that does not come."""
+        """Its end; it is killed if that does not come, in time for as busy as the machine is."""
         try:
-            code = self.process.wait(timeout)
+            code = self.process.wait(timeout * busy())
         finally:
             self.process.kill()
             self.process.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .side_by_side import Done, Running, legroom
+from .side_by_side import Done, Running, busy, legroom
 from .test_run_signals import eventually, gone
 
 # What a plain run dies of, by the framework that Keras runs on.
@@ -71,7 +71,8 @@ def test_selftest_passes_here(both: dict[str, Running]) -> None:
     assert all(check["passed"] for check in checks.values())
     assert found["memory"]["cap_bytes"] == found["cap_bytes"]  # type: ignore[index]
     assert "CPU:0 is capped at 268 MB" in checks["limit"]["figures"]
-    assert sum(check["seconds"] for check in checks.values()) < 240  # two commands at once here
+    # Two commands at once here, beside whatever else runs.
+    assert sum(check["seconds"] for check in checks.values()) < 240 * busy()
     assert done.errors.count("pass ") == len(checks)
 
 

@@ -9,8 +9,8 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import inspect
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from legroom.backends.torch.slices.sliced import Course, Sliced, holding_metrics
 from legroom.backends.torch.slices.thinned import Thinned
 from legroom.backends.torch.step import batch
 from legroom.backends.torch.step.adopting import adopting
-from legroom.backends.torch.step.arguments import Arguments
+from legroom.backends.torch.step.arguments import beside_data
 from legroom.backends.torch.step.participants import KerasModel, Participants, PlainLoop
 from legroom.backends.torch.step.reach import calls_of
 from legroom.backends.torch.step.undo import Undo
@@ -95,7 +95,7 @@ class Trial:
             return Rules(refusal=why), nothing
         if self._parts.updates_early:
             return Rules(refusal="a hook on its weights acts on their gradients at once"), nothing
-        self._arguments = _rest_of(data, self._origin)
+        self._arguments = beside_data(data, self._origin)
         if taken := iterators(self._origin, self._arguments):
             why = f"it takes from {', '.join(taken)}, and each slice would take more"
             return Rules(refusal=why), nothing
@@ -558,13 +558,19 @@ class _Owner(NamedTuple):
 @contextlib.contextmanager
 def _still(norms: Sequence[Any]) -> Iterator[None]:
     """BatchNorm modules by their running statistics, which do not couple samples."""
+    hooks = [norm.register_forward_pre_hook(_be_still) for norm in norms]
     for norm in norms:
         norm.training = False
     try:
         yield
     finally:
-        for norm in norms:
+        for hook, norm in zip(hooks, norms, strict=True):
+            hook.remove()
             norm.training = True
+
+
+def _be_still(norm: Any, args: Any) -> None:
+    norm.training = False  # a layer of Keras's puts the modules inside of it in order
 
 
 def _training_norms(parts: Participants) -> list[Any]:
@@ -576,21 +582,6 @@ def _training_norms(parts: Participants) -> list[Any]:
         for x in module.modules()
         if isinstance(x, kind) and x.training and x.track_running_stats
     ]
-
-
-def _rest_of(data: Any, function: Any) -> list[tuple[str, Any]]:
-    """What a step is called with beside its data, by the names of its arguments."""
-    if not isinstance(data, Arguments):
-        return []
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    names = () if code is None else code.co_varnames[: code.co_argcount]
-
-    def name(place: int | str) -> str:
-        if isinstance(place, str):
-            return place
-        return names[place] if place < len(names) else "an argument"
-
-    return [(name(place), value) for place, value in data.kept]
 
 
 def _has_gradient(parameter: Any) -> bool:
@@ -622,5 +613,8 @@ def _is_distributed() -> bool:
 
 
 def _line(error: BaseException) -> str:
-    first = str(error).strip().splitlines() or [type(error).__name__]
-    return f"{type(error).__name__}: {first[0][:160]}"
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    # Keras tells first in which layer it was.
+    lines = [line for line in lines if not line.startswith("Exception encountered when")] or lines
+    return f"{type(error).__name__}: {(lines or [''])[0][:160]}"

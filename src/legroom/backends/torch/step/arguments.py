@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-__all__ = ["Arguments", "Listed"]
+__all__ = ["Arguments", "Listed", "beside_data"]
 
 # A value, made of the leaves that come next.
 _Make = Callable[[Iterator[Any]], Any]
@@ -165,6 +166,26 @@ class Arguments:
         if ragged or (apart and (samples in self._outside or (beside and not self._outside))):
             return Listed(value, sure=True)
         return None
+
+
+def beside_data(data: Any, function: Any) -> list[tuple[str, Any]]:
+    """What a step is called with beside its data, by the names of its arguments.
+
+    Args:
+        data: The arguments; of a batch of Keras nothing is known.
+        function: The step.
+    """
+    if not isinstance(data, Arguments):
+        return []
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+
+    def name(place: int | str) -> str:
+        if isinstance(place, str):
+            return place
+        return names[place] if place < len(names) else "an argument"
+
+    return [(name(place), value) for place, value in data.kept]
 
 
 def _is_scalar(value: Any) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.nn.parameter import is_lazy
 
 from legroom.backends import patches
+from legroom.backends.keras.slices.python_state import PythonState
 from legroom.backends.keras.slices.rules import Rules
 from legroom.backends.steps import Needs
 from legroom.backends.torch.device import errors
@@ -19,6 +21,7 @@ from legroom.backends.torch.slices.noise import Rows
 from legroom.backends.torch.slices.sliced import Course, Sliced, Uneven
 from legroom.backends.torch.slices.trial import Trial
 from legroom.backends.torch.step import batch
+from legroom.backends.torch.step.arguments import beside_data
 from legroom.backends.torch.step.participants import KerasModel, Participants, PlainLoop
 from legroom.backends.torch.step.tail import Tail
 from legroom.backends.torch.step.undo import Undo
@@ -29,6 +32,8 @@ from legroom.core.traces import LayerCost
 
 __all__ = ["Step"]
 
+# Of a step, on batches of a size, in slices of a size.
+_FIRST_RUNS = 2
 # What PyTorch says where BatchNorm is given a single number for each channel.
 _TOO_FEW = "Expected more than 1 value per channel when training"
 
@@ -70,6 +75,9 @@ class Step:
         self._kept_gradients: list[tuple[Any, Any]] | None = None
         self._told_results = self._told_course = False
         self._looks_left = 2
+        self._runs: Counter[tuple[int | None, int | None]] = Counter()
+        # Whether it is the user's own code, which may count in Python.
+        self._remembers = not (isinstance(parts, KerasModel) and parts.has_own_step)
         self._least = 1  # samples that a slice must have
         self._counts_first = not isinstance(parts, PlainLoop)
         self._may_start_over = False
@@ -142,15 +150,17 @@ class Step:
 
     def _run(self, data: Any, slice_size: int | None) -> Any:
         samples = batch.batch_size(data)
-        with self._undone() as undo:
-            if slice_size is None or samples is None or slice_size >= samples:
+        size = None if slice_size is None or samples is None else min(slice_size, samples)
+        with self._undone(data, (samples, size)) as undo:
+            if size is None or samples is None or size >= samples:
                 outputs = self._run_whole(data, samples)
             else:
-                outputs = self._run_slices(data, samples, slice_size, undo)
+                outputs = self._run_slices(data, samples, size, undo)
         # It has happened: whatever fails from here on, it is not run again.
         self.done.append(outputs)
         self._tail.done()
         undo.settle()
+        self._runs[samples, size] += 1
         return outputs
 
     def _run_whole(self, data: Any, samples: int | None) -> Any:
@@ -172,8 +182,12 @@ class Step:
         return self._watched
 
     @contextlib.contextmanager
-    def _undone(self) -> Iterator[Undo]:
-        """Whatever ends what is inside early, put everything back."""
+    def _undone(self, data: Any, kind: tuple[int | None, int | None]) -> Iterator[Undo]:
+        """Whatever ends what is inside early, put everything back.
+
+        What it counts in Python is kept before the first runs on batches of a size, which may well
+        run out of memory; to look for it each time would take long.
+        """
         if self._undo is None or self._parts.has_grown:
             self._undo = Undo(
                 self._parts.small_state(),
@@ -185,9 +199,15 @@ class Step:
         undo = self._undo
         undo.save()
         self._kept_gradients = None
+        python: PythonState | None = None
+        if self._remembers and self._runs[kind] < _FIRST_RUNS:
+            arguments = beside_data(data, self._origin)
+            python = PythonState(self._origin, arguments=arguments)
         try:
             yield undo
         except BaseException as error:
+            if python is not None and (errors.is_oom(error) or not isinstance(error, Exception)):
+                python.restore()  # it is run again, or was interrupted: not so where it raised
             try:
                 self._tail.failed(error)  # first: its copy is of the time before the update
             finally:
