@@ -109,7 +109,7 @@ class Step:
                 if _TOO_FEW in str(error) and self._least == 1:
                     self._least = 2
                     continue
-                other = OtherCourse(f"a part of it fails by itself: {in_a_line(error)}")
+                other = OtherCourse(f"one of its slices fails: {in_a_line(error)}")
             # Here, past the except block, the error and all that its traceback held are free.
             return self._run_whole_after(data, other)
 
