@@ -77,16 +77,21 @@ def _is_composite(func: Any) -> bool:
     return bool(func.has_kernel_for_dispatch_key(_COMPOSITE))
 
 
+@functools.cache
+def _place_of_dropout(func: Any) -> int | None:
+    """Where an op takes the share that it drops, as fused attention and its gradient do."""
+    names = [one.name for one in func._schema.arguments]
+    return names.index("dropout_p") if "dropout_p" in names else None
+
+
 def _without_dropout(func: Any, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any], bool]:
     """The arguments of an op that has dropout within, without it; whether there was any."""
-    names = [one.name for one in func._schema.arguments]
-    args, kwargs, had = list(args), dict(kwargs), False
-    for name in ("dropout_p", "dropout"):
-        if name in kwargs:
-            had, kwargs[name] = had or bool(kwargs[name]), 0.0
-        elif name in names and (place := names.index(name)) < len(args):
-            had, args[place] = had or bool(args[place]), 0.0
-    return args, kwargs, had
+    place = _place_of_dropout(func)
+    if place is None:
+        return args, kwargs, False
+    if place < len(args):
+        return [*args[:place], 0.0, *args[place + 1 :]], kwargs, bool(args[place])
+    return args, {**kwargs, "dropout_p": 0.0}, bool(kwargs.get("dropout_p"))
 
 
 class Still(TorchDispatchMode):
@@ -123,6 +128,7 @@ class Still(TorchDispatchMode):
         """Run an op; where it draws, with neutral numbers."""
         kwargs = dict(kwargs or {})
         if not _draws(func):
+            args, kwargs, _ = _without_dropout(func, args, kwargs)
             made = func(*args, **kwargs)
             if isinstance(made, torch.Tensor) and made.dtype in (torch.float16, torch.bfloat16):
                 self.halves = True
@@ -333,10 +339,7 @@ class Rows(TorchDispatchMode):
 
 def _counts(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether it is counted as a draw by `Still`, too: not if it may draw, but does not here."""
-    names = [one.name for one in func._schema.arguments]
-    if not {"dropout_p", "dropout"} & set(names):
-        return True
-    return func is _DROPOUT or _without_dropout(func, args, kwargs)[2]
+    return _place_of_dropout(func) is None or _without_dropout(func, args, kwargs)[2]
 
 
 def _empty_like(value: Any, draw: Draw, wanted: int) -> Any:
