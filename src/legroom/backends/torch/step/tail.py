@@ -134,7 +134,8 @@ class Tail:
         if self._began:
             taken = self._taken()
             self._close()
-            if taken:
+            # Where nothing runs out, it is enough to have looked once.
+            if taken or not self._pool.has_limit():
                 known = self._scratch.get(self._kind, 0)
                 self._scratch[self._kind] = max(known, int(taken * _MARGIN) + _LEAST)
 
