@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import LEGROOM, Place
+from .side_by_side import legroom
 
 PIPELINES = Path(__file__).with_name("pipelines_child.py")
 LEAKING = """
@@ -159,3 +160,25 @@ def test_what_a_cure_saves_is_what_was_predicted(rule: str) -> None:
     still, cured = predicted_and_measured(f"{rule} cured")
     assert still == 0, "it is cured"
     assert predicted == pytest.approx(wasteful - cured, rel=0.15)
+
+
+LOSSES_WITH_GRAPHS = """
+import torch
+
+model, losses = torch.nn.Linear(512, 512), []
+for number in range(60):
+    x = torch.randn(512, 512)
+    losses.append(model(x).square().mean())
+"""
+
+
+def test_losses_that_keep_their_graphs_on_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOSSES_WITH_GRAPHS)
+    found = legroom(
+        tmp_path / "run", "check", str(tmp_path / "train.py"), KERAS_BACKEND="torch"
+    ).wait()
+    assert found.code == 3, found.errors
+    assert "The list `losses` takes in a graph of 2.10 MB each iteration" in " ".join(
+        found.output.split()
+    )
+    assert "loss.item()" in found.output

@@ -133,7 +133,8 @@ def _no_answer(question: Question, done: subprocess.CompletedProcess[bytes]) -> 
         return (
             f"{question.script} ended ({how}) without calling model.fit, so there is no training "
             "to plan for. A loop written by hand can't be planned yet: ask about its model with "
-            "legroom.plan(model, batch_size, data=…)."
+            "legroom.plan(model, batch_size, data=…), or, in plain PyTorch, about its step with "
+            "legroom.estimate(step, batch_size, data=(x, y))."
         )
     lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
     return f"The model could not be looked at: {lines[-1] if lines else 'no reason was given'}"

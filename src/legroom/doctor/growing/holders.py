@@ -7,7 +7,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from legroom.backends.base import current
+from legroom.backends.base import imported
 from legroom.core.findings import Finding
 from legroom.doctor.growing.amounts import Count, Held
 from legroom.doctor.growing.census import count_holders, grown_holders, name_of_holder
@@ -138,9 +138,10 @@ class Holders:
             return ("array", int(value.nbytes)) if value.nbytes > 256 else None
         if isinstance(value, (bytes, bytearray, str)) and len(value) > 4096:
             return type(value).__name__, len(value)
-        if self.signs is not None:
+        for backend in imported():
             with contextlib.suppress(Exception):
-                return current().growth.weigh(value)
+                if (weight := backend.growth.weigh(value)) is not None:
+                    return weight
         return None
 
 

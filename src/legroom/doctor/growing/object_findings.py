@@ -27,6 +27,9 @@ _CURES = {
     "tensor": (
         "LR105", "Keep numbers: float(loss) or tensor.numpy() of what you need. A tensor also "
         "holds device memory."),
+    "graph": (
+        "LR105", "Keep numbers: loss.item(), or tensor.detach(). A tensor that has not gone "
+        "backward holds all that its gradient needs."),
     "variable": ("LR105", "Make it once, before the loop, and assign to it."),
     "gradient tape": (
         "LR105", "Keep the gradients, not the tape: it holds every tensor of its forward pass."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from legroom.backends.torch.device.pool import default_device, pool_of
 from legroom.backends.torch.device.storages import storages
 
+_MOST_NODES = 300  # of a graph that are looked at
 __all__ = ["forget_kernels", "release", "unpin", "weigh"]
 
 
@@ -33,7 +35,9 @@ def forget_kernels() -> None:
 def weigh(value: Any) -> tuple[str, int] | None:
     """What an object is and weighs; None where it holds no memory by itself."""
     if isinstance(value, torch.Tensor):
-        return "tensor", sum(storage.nbytes() for storage in storages(value))
+        graph = _held_by_graph(value)
+        own = sum(storage.nbytes() for storage in storages(value))
+        return ("graph", own + graph) if graph > own else ("tensor", own)
     if isinstance(value, torch.nn.Module):
         # A model of Keras keeps its optimizer's variables as well.
         slots = getattr(getattr(value, "optimizer", None), "variables", None) or []
@@ -47,3 +51,33 @@ def weigh(value: Any) -> tuple[str, int] | None:
 
 def _bytes(tensors: list[Any]) -> int:
     return sum(tensor.nbytes for tensor in {id(each): each for each in tensors}.values())
+
+
+def _held_by_graph(tensor: Any) -> int:
+    """What the graph behind a tensor keeps for its gradients, beside weights."""
+    held: dict[int, int] = {}
+    weights: set[int] = set()
+    seen: set[Any] = set()
+    level = [tensor.grad_fn]
+    while level and len(seen) < _MOST_NODES:
+        node = level.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        level += [inner for inner, _ in node.next_functions]
+        if (weight := getattr(node, "variable", None)) is not None:
+            weights |= {storage._cdata for storage in storages(weight)}
+        kind: Any = type(node)
+        for name in _saved_by(kind):
+            try:
+                saved = getattr(node, name)
+            except RuntimeError:
+                return 0  # it has gone backward, and let go of everything
+            if isinstance(saved, torch.Tensor):
+                held |= {storage._cdata: storage.nbytes() for storage in storages(saved)}
+    return sum(size for storage, size in held.items() if storage not in weights)
+
+
+@functools.cache
+def _saved_by(kind: Any) -> list[str]:
+    return [name for name in dir(kind) if name.startswith("_saved_")]
