@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from legroom.report import Finding
     from legroom.report.explain import Diagnosis
     from legroom.report.run import RunReport
+    from legroom.sweeps.sweep import sweep
+    from legroom.sweeps.trials.trial import Trial
 
     __version__: str
 
@@ -52,6 +54,7 @@ __all__ = [
     "Released",
     "RunReport",
     "SnapshotError",
+    "Trial",
     "UnsupportedModelError",
     "__version__",
     "check",
@@ -70,6 +73,7 @@ __all__ = [
     "slim",
     "step",
     "stream",
+    "sweep",
     "uninstall",
     "unload_ipython_extension",
     "watch",
@@ -88,6 +92,7 @@ _HOMES = {
     "RunReport": "legroom.report.run",
     "SnapshotError": "legroom.core.errors",
     "MemoryTensorBoard": "legroom.guarding.showing.tensorboard",
+    "Trial": "legroom.sweeps.trials.trial",
     "UnsupportedModelError": "legroom.core.errors",
     "Finding": "legroom.report",
     "check": "legroom.doctor.check",
@@ -105,6 +110,7 @@ _HOMES = {
     "slim": "legroom.doctor.slim",
     "step": "legroom.guarding",
     "stream": "legroom.data.stream",
+    "sweep": "legroom.sweeps.sweep",
     "uninstall": "legroom.guarding.uninstalling",
     "watch": "legroom.doctor.growing.watch",
 }

@@ -6,7 +6,6 @@ framework at all: whatever the function needs, it brings along.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import pickle
@@ -43,23 +42,15 @@ def main() -> None:
             answer = ("raised", (_sendable(error), _trace()))
     import cloudpickle
 
+    from legroom.machine.process import peak_resident_bytes
+
     try:
-        data = cloudpickle.dumps((*answer, _peak_bytes()))
+        data = cloudpickle.dumps((*answer, peak_resident_bytes()))
     except Exception as error:
-        data = cloudpickle.dumps(("unsendable", str(error), _peak_bytes()))
+        data = cloudpickle.dumps(("unsendable", str(error), peak_resident_bytes()))
     sys.stdout.flush()
     with os.fdopen(write_to, "wb") as target:
         target.write(data)
-
-
-def _peak_bytes() -> int:
-    # Not ru_maxrss where it can be helped: it begins with the peak of the process that made this.
-    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/self/status") as status:
-        return int(status.read().split("VmHWM:")[1].split()[0]) * 1024
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _trace() -> str:

@@ -115,6 +115,8 @@ def supervised(step: BackendStep, options: GuardOptions, subject: str = "batch")
         emit(Note(wording.starts_from_top()))
     attempts = Attempts(step, subject)
     guarded = attempts.guarded = GuardedStep(attempts, options, subject)
+    if run.tried:
+        guarded.begin_whole()
     guarded.begin_call(run.training)
     return guarded
 

@@ -7,10 +7,11 @@ what this process can really have.
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from legroom.core.records import Record
 
-__all__ = ["HostMemory", "read_host"]
+__all__ = ["HostMemory", "read_host", "usable_cores"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,3 +33,10 @@ def read_host() -> HostMemory:
 
     memory = psutil.virtual_memory()
     return HostMemory(total_bytes=int(memory.total), available_bytes=int(memory.available))
+
+
+def usable_cores() -> int:
+    """The cores that this process may compute on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

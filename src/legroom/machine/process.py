@@ -9,7 +9,14 @@ import os
 import sys
 from collections.abc import Callable
 
-__all__ = ["ResidentMemory", "fallen_bytes", "heap_bytes", "resident_bytes", "return_freed_pages"]
+__all__ = [
+    "ResidentMemory",
+    "fallen_bytes",
+    "heap_bytes",
+    "peak_resident_bytes",
+    "resident_bytes",
+    "return_freed_pages",
+]
 
 
 class ResidentMemory:
@@ -44,6 +51,17 @@ class ResidentMemory:
 def resident_bytes() -> int:
     """The main memory that this process holds now."""
     return ResidentMemory()()
+
+
+def peak_resident_bytes() -> int:
+    """The most main memory that this process has held."""
+    # Not ru_maxrss where it can be helped: it begins with the peak of the process that made this.
+    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/self/status") as status:
+        return int(status.read().split("VmHWM:")[1].split()[0]) * 1024
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def fallen_bytes() -> int:

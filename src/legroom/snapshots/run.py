@@ -36,6 +36,7 @@ class SnapshotRun:
         seed: What random numbers begin with where the script does not say.
         barred: Slice sizes that ended an earlier process, by training and what they were for.
         lean: Whether the host's memory is known to be short: read less ahead.
+        tried: Whether a training like this has run in this memory before, with whole batches.
         script_folder: Where the script's own modules are, whose code is part of what is trained.
     """
 
@@ -47,6 +48,7 @@ class SnapshotRun:
         seed: int | None = None,
         barred: dict[tuple[int | None, str], int] | None = None,
         lean: bool = False,
+        tried: bool = False,
         script_folder: Path | None = None,
     ) -> None:
         self.folder = folder
@@ -54,6 +56,7 @@ class SnapshotRun:
         self.seed = int.from_bytes(os.urandom(6), "little") if seed is None else seed
         self.barred = barred or {}
         self.lean = lean
+        self.tried = tried
         self.script_folder = script_folder
         self.training: int | None = None  # the one that runs now
         self.restored: int | None = None  # the pass of a loop whose end was put in place last

@@ -37,6 +37,7 @@ class ChildOptions(Record):
         seed: What random numbers begin with where the script does not say.
         barred: Slice sizes that ended earlier processes.
         lean: Whether the host's memory has run out before: less is read ahead then.
+        tried: Whether a training like this has run in this memory before, with whole batches.
         report: Whether a page is wanted: then plans and the input's stages are told too.
     """
 
@@ -48,4 +49,5 @@ class ChildOptions(Record):
     seed: int | None = None
     barred: tuple[Barred, ...] = ()
     lean: bool = False
+    tried: bool = False
     report: bool = False

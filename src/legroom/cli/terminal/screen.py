@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from legroom.report.screen.area import LiveArea
+from legroom.report.screen.area import LiveArea, can_draw_on
 from legroom.report.screen.panel import LivePanel, panel_lines
 from legroom.report.text import clean_line
 
@@ -33,9 +33,7 @@ _COMMAND = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 def can_draw() -> bool:
     """Whether there is a terminal that a panel can be drawn in."""
-    if os.environ.get("TERM") == "dumb" or os.name != "posix":
-        return False
-    return any(_is_terminal(stream) for stream in (sys.stderr, sys.stdout))
+    return any(can_draw_on(stream) for stream in (sys.stderr, sys.stdout))
 
 
 class Screen:

@@ -39,6 +39,14 @@ from legroom.core.events.steps import (
     TrainingFinished,
     TrainingStarted,
 )
+from legroom.core.events.sweeps import (
+    OfTrial,
+    SweepEnded,
+    SweepStarted,
+    TrialAgain,
+    TrialEnded,
+    TrialStarted,
+)
 
 __all__ = [
     "AttemptPassed",
@@ -59,6 +67,7 @@ __all__ = [
     "OfAttempt",
     "OfBatch",
     "OfSnapshot",
+    "OfTrial",
     "Planned",
     "Predicted",
     "Progress",
@@ -69,8 +78,13 @@ __all__ = [
     "RunStarted",
     "SnapshotTaken",
     "SnapshotWritten",
+    "SweepEnded",
+    "SweepStarted",
     "TrainingFinished",
     "TrainingStarted",
+    "TrialAgain",
+    "TrialEnded",
+    "TrialStarted",
     "Unknown",
     "WithBudget",
     "WithPeak",

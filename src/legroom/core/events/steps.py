@@ -121,6 +121,7 @@ class Planned(OfBatch, WithBudget, name="plan"):
         reason: ``"planned"``, ``"oom"``, ``"shrink"``, ``"grow"``, ``"fixed"``, ``"kept"``, ….
         recompute: The blocks of layers that are computed again.
         order: Whether the ops of whole batches run one after the other.
+        need_bytes: What the whole batch is reckoned to need, with all that was in use before it.
     """
 
     batch_size: int = dataclasses.field()  # always known here
@@ -130,6 +131,7 @@ class Planned(OfBatch, WithBudget, name="plan"):
     reason: str = ""
     recompute: tuple[tuple[str, ...], ...] | None = None
     order: bool = False
+    need_bytes: int | None = None
 
     @property
     def of_training(self) -> bool:

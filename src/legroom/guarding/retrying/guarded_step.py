@@ -6,6 +6,7 @@ a backend's step runs a batch whole or in slices and, when it runs out of memory
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -79,6 +80,10 @@ class GuardedStep:
             self._search.failed(size, None)
             self._whole_fits.clear()
             self._tell.barred = size
+
+    def begin_whole(self) -> None:
+        """Begin with whole batches: they are known to fit, whatever is predicted."""
+        self._search.start = sys.maxsize
 
     def begin_call(self, training: int | None) -> None:
         """A call of Keras begins: what is known stays; what is there now is looked at again.

@@ -49,6 +49,7 @@ class Telling:
         *,
         recompute: Sequence[Sequence[str]] | None = None,
         order: bool = False,
+        need: int | None = None,
     ) -> None:
         """How batches run from now on."""
         emit(
@@ -62,6 +63,7 @@ class Telling:
                 budget_bytes=self.budget_bytes,
                 recompute=None if recompute is None else tuple(map(tuple, recompute)),
                 order=order,
+                need_bytes=need,
             )
         )
 
@@ -82,13 +84,18 @@ class Telling:
                 text = wording.planned(self.subject, samples, size, need, free)
             else:
                 text = wording.planned_below(self.subject, samples, size, self.barred)
-            self.plan(samples, size, "planned", text)
+            self.plan(samples, size, "planned", text, need=self._with_in_use(need, free))
         elif size < before:
             self.plan(samples, size, "shrink", wording.shrunk(self.subject, samples, size, free))
         else:
             fewer = -(-samples // size) < -(-samples // before)
             text = wording.grown(self.subject, samples, size) if fewer else ""
             self.plan(samples, size, "grow", text)
+
+    def _with_in_use(self, need: int | None, free: int | None) -> int | None:
+        if need is None or free is None or self.budget_bytes is None:
+            return None
+        return need + max(0, self.budget_bytes - free)
 
     def recompute(
         self, samples: int, size: int, blocks: Sequence[Sequence[str]], reason: str

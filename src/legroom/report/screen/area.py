@@ -12,7 +12,17 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
-__all__ = ["LiveArea"]
+__all__ = ["LiveArea", "can_draw_on"]
+
+
+def can_draw_on(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal that lines can be drawn in again and again."""
+    if os.environ.get("TERM") == "dumb" or os.name != "posix":
+        return False
+    try:
+        return stream is not None and stream.isatty()
+    except (OSError, ValueError):
+        return False
 
 
 class LiveArea:

@@ -1,0 +1,1 @@
+"""Many trainings side by side, packed by the memory that they need."""

@@ -1,0 +1,1 @@
+"""How trials are packed: what each needs, and which starts next."""

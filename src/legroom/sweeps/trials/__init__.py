@@ -1,0 +1,1 @@
+"""One trial: its process, its end, and what becomes of it."""
