@@ -65,7 +65,7 @@ def test_commands_are_found_by_their_file(tmp_path: Path) -> None:
     )
     code = (
         "import sys, legroom.cli\n"
-        f"legroom.cli.__path__.append({str(tmp_path)!r})\n"
+        f"legroom.cli.__path__.insert(0, {str(tmp_path)!r})\n"
         "from legroom.cli.main import main\n"
         "sys.argv = ['legroom', '--help']\n"
         "main()\n"
