@@ -324,11 +324,35 @@ def seeing(results: dict[str, Any]) -> None:
     say("  made in", f"{seen['page_seconds']:.1f} s", "", None)
 
 
+def sweep(results: dict[str, Any]) -> None:
+    """Forty trainings of mixed size in 2 GiB, with one thread each: side by side, and in turn.
+
+    With --full they are four times as long, so that starting forty processes weighs less.
+    """
+    samples = 6144 if results["full"] else 1536
+    print(f"Forty trainings of mixed size in 2 GiB, one thread each, on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as folder:
+        loop = child("sweep.py", "loop", 0, folder, samples)
+        alone = child("sweep.py", "sweep", 1, f"{folder}/alone", samples)
+        many = child("sweep.py", "sweep", os.cpu_count(), f"{folder}/many", samples)
+    results["sweep"] = {"loop": loop, "alone": alone, "many": many}
+    say("finished", str(len(many["losses"])), "40, none lost", many["statuses"] == ["finished"])
+    off = max(abs(a / b - 1) for a, b in zip(many["losses"], loop["losses"], strict=True))
+    say("losses against the loop's, off by at most", f"{off:.1e}", "<= 1e-3", off <= 1e-3)
+    for what, other, most in (
+        (f"one after the other as a sweep, {alone['seconds']:.0f} s", alone, 0.6),
+        (f"a loop in one process, {loop['seconds']:.0f} s", loop, 0.6 if results["full"] else 1.05),
+    ):
+        ratio = many["seconds"] / other["seconds"]
+        say(f"side by side / {what}", f"{ratio:.3f}", f"<= {most}", ratio <= most)
+    say("processes started", str(many["starts"]), "40, if no cap was too small", None)
+
+
 PARTS = {
     part.__name__: part
     for part in (
         overhead, heavy, fits, tight, importing, capped, added_memory, explain, accuracy,
-        recompute, planned, snapshots, watching, streams, diet, seeing,
+        recompute, planned, snapshots, watching, streams, diet, seeing, sweep,
     )
 }  # fmt: skip
 

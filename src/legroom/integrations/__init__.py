@@ -1,0 +1,1 @@
+"""legroom in tools that search for the best training: each in a module of its name."""
