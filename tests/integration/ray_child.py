@@ -76,9 +76,12 @@ def break_things():
         os.kill(worker, signal.SIGKILL)
         told["killed"] = worker
         wait_for(lambda: len(marks()) >= 4)
+        which = "*"
     else:
-        wait_for(lambda: list(Path(FOLDER.removeprefix("file://")).rglob("*.snapshot")))
-    newest = max(MARKS.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        shared = Path(FOLDER.removeprefix("file://"))
+        snapshot = wait_for(lambda: list(shared.glob("trials/*/snapshots/*.snapshot")))[0]
+        which = int(snapshot.parts[-3])  # the trial that has one to go on from
+    newest = max(MARKS.glob(f"{which}-*.json"), key=lambda path: path.stat().st_mtime)
     lost = json.loads(newest.read_text())
     cluster.remove_node(node_of(lost["worker"]), allow_graceful=False)
     told["lost"] = lost["n"]
