@@ -102,6 +102,7 @@ if __name__ == "__main__":
     told["trials"] = [trial.to_dict() for trial in trials]
     told["marks"] = [mark["n"] for mark in marks()]
     told["nodes"] = len([node for node in ray.nodes() if node["Alive"]])
-    print(json.dumps(told))
+    # Not printed: Ray prints, too.
+    MARKS.with_suffix(".json").write_text(json.dumps(told))
     ray.shutdown()
     cluster.shutdown()

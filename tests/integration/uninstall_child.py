@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -12,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
+
+OWN = os.path.dirname(importlib.util.find_spec("legroom").origin) + os.sep
 
 
 def owners():
@@ -27,10 +30,7 @@ def ours():
     found = set()
     for owner in owners():
         for name, value in list(vars(owner).items()):
-            if (
-                isinstance(value, types.FunctionType)
-                and f"{os.sep}legroom{os.sep}" in value.__code__.co_filename
-            ):
+            if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith(OWN):
                 found.add(f"{getattr(owner, '__qualname__', owner.__name__)}.{name}")
     return sorted(found)
 

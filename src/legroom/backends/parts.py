@@ -289,9 +289,9 @@ PARTS: list[Part] = [
          "memory of a CPU is counted, and noise held still"),
     Part("guard", NEEDED, "torch",
          (
-          "_BatchNorm", "_cdata", "_clear_losses", "_growth_tracker", "_pytree",
-          "_qualified_op_name", "_schema", "_seed_generators", "_version",
-          "_wrapped_by_lr_sched",
+          "_BatchNorm", "_backward_hooks", "_cdata", "_clear_losses", "_growth_tracker",
+          "_post_accumulate_grad_hooks", "_pytree", "_qualified_op_name", "_schema",
+          "_seed_generators", "_version", "_wrapped_by_lr_sched",
          ),
          "versions and storages of tensors, ops as they are dispatched, and the like",
          optional=True),

@@ -241,7 +241,7 @@ def _filled(before: Any, entries: dict[Any, Any]) -> Any:
     """A container like another one, with other entries."""
     if isinstance(before, tuple):
         values = entries.values()
-        return type(before)(*values) if hasattr(before, "_fields") else tuple(values)
+        return type(before)(*values) if pytree.is_namedtuple_instance(before) else tuple(values)
     made = copy.copy(before)
     for key, entry in entries.items():
         if isinstance(made, (MutableMapping, list)):
