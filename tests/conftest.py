@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 
@@ -23,6 +24,10 @@ gc.set_threshold(50_000, 20, 20)
 # As many workers as cores run at once, and PyTorch's threads would wait for each other.
 if os.environ.get("KERAS_BACKEND") == "torch":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a shell runs in the background ignores Ctrl-C, and so do its children: tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each test finds its answers itself, and so do its children.
 os.environ["LEGROOM_CACHE"] = "off"

@@ -692,6 +692,30 @@ def test_ragged_input():
     compare(build, data, batch_size=None)
 
 
+def test_results_of_a_batch_where_the_samples_that_are_tried_are_alike():
+    """All of those that steps are compared on are classified wrongly: any rule agrees for them."""
+    labels = np.ones(16, "int64")  # which everything is taken for
+    labels[[0, 1, 2, 3, 4, 5, 10, 15]] = 2
+    found = []
+    for guard in (False, True):
+        model = keras.Sequential(
+            [keras.Input((8,)), layers.Dense(3, "softmax", kernel_initializer="zeros")]
+        )
+        model.compile(
+            keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+        )
+        model.layers[-1].bias.assign([0.0, 1.0, 0.0])
+        if guard:
+            legroom.guard(model, slice_size=4)
+        found.append(
+            [
+                step(X[:16], labels, return_dict=True)["accuracy"]
+                for step in (model.train_on_batch, model.test_on_batch)
+            ]
+        )
+    np.testing.assert_allclose(found[1], found[0])
+
+
 def test_on_batch_evaluate_and_predict():
     results = []
     for guarded in (False, True):

@@ -16,7 +16,8 @@ from legroom.backends.keras.slices.rules import Draw, Refused, Unshown
 from legroom.backends.keras.slices.runs import Run
 
 __all__ = ["Near", "apart_where_unlike", "coupled_rules", "decides", "gradient_rules", "halves",
-           "held_rules", "is_seed", "output_rules", "own_noise", "owners", "redrawn_layers",
+           "held_rules", "is_seed", "output_rules", "output_ways", "own_noise", "owners",
+           "redrawn_layers",
            "refuse_no_numbers", "refuse_other_course", "refuse_unshown", "sparse_rows",
            "term_rules", "total_counts", "unlike_state"]  # fmt: skip
 
@@ -356,6 +357,20 @@ def output_rules(whole: Run, parts: Run, near: Near) -> list[list[str]]:
     return [
         _result_rules(value, [outputs[i] for outputs in parts.outputs], parts.sizes, near)
         for i, value in enumerate(whole.outputs[0])
+    ]
+
+
+def output_ways(fitting: Sequence[Sequence[str]], results: Collection[int]) -> list[str]:
+    """How each result of the step is put together, of the rules that give it.
+
+    Args:
+        fitting: For each result, the rules, as `output_rules` has them.
+        results: Which of them are metrics' running results. Where all samples that were tried give
+            the same, several rules agree; such a result is the last one, and no other is.
+    """
+    return [
+        "last" if len(rules) > 1 and i in results else (rules[0] if rules else "mean")
+        for i, rules in enumerate(fitting)
     ]
 
 

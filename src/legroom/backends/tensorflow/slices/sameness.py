@@ -371,11 +371,9 @@ def _look_at_outputs(seen: _Comparison) -> _Comparison:
             [rule for rule in rules if rule in others] or rules
             for rules, others in zip(fitting, again, strict=True)
         ]
-    if any(len(rules) > 1 and "last" in rules for rules in fitting):
-        # Still: a metric's running result is the last one, and anything else is not.
-        results = seen.run_whole(metrics=_metrics(seen.model)).results
-        fitting = [["last"] if i in results else rules for i, rules in enumerate(fitting)]
-    return seen.found(outputs=[rules[0] if rules else "mean" for rules in fitting])
+    still = any(len(rules) > 1 and "last" in rules for rules in fitting)
+    results = seen.run_whole(metrics=_metrics(seen.model)).results if still else set()
+    return seen.found(outputs=judge.output_ways(fitting, results))
 
 
 def _changes_again(traits: Traits, tiny: Any) -> list[str]:

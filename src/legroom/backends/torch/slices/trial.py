@@ -191,13 +191,13 @@ class Trial:
         rules = self._look_at_state(rules, whole, parts, near)
         rules = self._look_at_held_updates(rules, tiny, pieces, sizes, course, totals, near)
         redrawn = self._redrawn() if any(d.way == "apart" for d in rules.draws) else []
-        outputs = judge.output_rules(whole, parts, near)
+        outputs = judge.output_ways(judge.output_rules(whole, parts, near), whole.results)
         return (
             dataclasses.replace(
                 rules,
                 coupled=list(dict.fromkeys([*whole.batch_norms, *rules.coupled, *coupled])),
                 redrawn=[*redrawn, *noise],
-                outputs=[found[0] if found else "mean" for found in outputs],
+                outputs=outputs,
             ),
             course,
         )
@@ -441,6 +441,7 @@ class Trial:
                     watching(watch),
                     noting(self._parts, share, rules, totals) as seen,
                     holding_metrics(rules.metrics) as held,
+                    self._noting_results() as results,
                     self._without_steps(),
                     contextlib.suppress(SliceEnd),
                 ):
@@ -450,7 +451,9 @@ class Trial:
                 if seen.weighted:
                     gradients = [[x if x is None else x / share for x in g] for g in gradients]
                 run.gradients.append(gradients)
-                run.outputs.append([as_array(x) for x in batch.flatten(outputs)])
+                leaves = batch.flatten(outputs)
+                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
+                run.outputs.append([as_array(x) for x in leaves])
                 run.draws.append(still.draws)
                 self._halves = self._halves or still.halves
                 run.terms.append([as_array(x) for x in seen.terms])
@@ -474,6 +477,14 @@ class Trial:
             self._drawn = {**self._own_draws.drawn(), **self._python.drawn()}
             run.moved = list(self._drawn)
         return run
+
+    def _noting_results(self) -> contextlib.AbstractContextManager[Any]:
+        """What a model's metrics give as their results; nothing for a plain loop."""
+        if not isinstance(self._parts, KerasModel):
+            return contextlib.nullcontext({})
+        from legroom.backends.keras.slices.held_metrics import noting_results
+
+        return noting_results(self._parts.model.metrics)
 
     def _refuse_unless_sums(
         self,
