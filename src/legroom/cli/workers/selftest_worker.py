@@ -298,12 +298,30 @@ def _take_all_but(leave: int, limit: int) -> list[Any]:
     """All of the device but so much, in small pieces: what is free lies in pieces as well."""
     from legroom.backends.base import current
 
+    device = current().device
     # Not smaller, or PyTorch's on a CPU would come from larger pieces that the C library keeps.
     piece = min(2**20, max(2**18, leave // 4))
     held: list[Any] = []
-    while (count := (limit - leave - (current().device.in_use_bytes() or 0)) // piece) > 0:
+    while (count := (limit - leave - (device.in_use_bytes() or 0)) // piece) > 0:
         held += [_take(piece) for _ in range((count + 1) // 2)]
+    if device.peak_bytes() is None:
+        # Address space is counted, not memory: the C library may hold some that a step can have.
+        while _can_be_had(leave + piece):
+            held.append(_take(piece))
     return held
+
+
+def _can_be_had(size: int) -> bool:
+    """Whether so many bytes can be had now, in one piece."""
+    from legroom.backends.base import current
+
+    try:
+        _take(size)
+    except Exception as error:
+        if not current().errors.is_oom(error):
+            raise
+        return False
+    return True
 
 
 def _difference(one: Any, other: Any) -> float:
