@@ -1,5 +1,6 @@
 """A sweep on a real cluster of several Ray nodes on this machine: `CASE FOLDER`."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
 
@@ -17,10 +19,17 @@ CASE, FOLDER = sys.argv[1], sys.argv[2]
 MARKS = Path(sys.argv[3])
 
 
+def mark(n):
+    """Tell where a trial runs, in one go: its parent is a worker of Ray's."""
+    path = MARKS / f"{n}-{os.getpid()}.json"
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps({"n": n, "worker": os.getppid()}))
+    written.rename(path)
+
+
 def steps(config):
-    """Slow, and tells where it runs: its parent is a worker of Ray's."""
-    mark = MARKS / f"{config['n']}-{os.getpid()}.json"
-    mark.write_text(json.dumps({"n": config["n"], "worker": os.getppid()}))
+    """Slow."""
+    mark(config["n"])
     time.sleep(config["seconds"])
     return {"square": config["n"] ** 2}
 
@@ -29,9 +38,7 @@ def keras_training(config):
     import keras
     import numpy as np
 
-    (MARKS / f"{config['n']}-{os.getpid()}.json").write_text(
-        json.dumps({"n": config["n"], "worker": os.getppid()})
-    )
+    mark(config["n"])
     keras.utils.set_random_seed(3)
     x = np.random.default_rng(0).normal(size=(64, 16)).astype("float32")
     model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(1)])
@@ -50,15 +57,13 @@ def marks():
 
 
 def node_of(pid):
-    """The cluster's node that a worker belongs to, by its raylet."""
-    import psutil
-
-    above = psutil.Process(pid).parents()
-    for node in cluster.worker_nodes:
-        raylet = node.all_processes["raylet"][0].process.pid
-        if raylet in [one.pid for one in above]:
-            return node
-    raise AssertionError(f"worker {pid} is of no node")
+    """The cluster's node that a worker belongs to, by its raylet; None where it is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        above = [one.pid for one in psutil.Process(pid).parents()]
+        for node in cluster.worker_nodes:
+            if node.all_processes["raylet"][0].process.pid in above:
+                return node
+    return None
 
 
 def wait_for(what):
@@ -85,10 +90,14 @@ def break_things():
         shared = Path(FOLDER.removeprefix("file://"))
         snapshot = wait_for(lambda: list(shared.glob("trials/*/snapshots/*.snapshot")))[0]
         which = int(snapshot.parts[-3])  # the trial that has one to go on from
-    newest = max(MARKS.glob(f"{which}-*.json"), key=lambda path: path.stat().st_mtime)
-    lost = json.loads(newest.read_text())
-    cluster.remove_node(node_of(lost["worker"]), allow_graceful=False)
-    told["lost"] = lost["n"]
+
+    def working():
+        newest = max(MARKS.glob(f"{which}-*.json"), key=lambda path: path.stat().st_mtime)
+        found = json.loads(newest.read_text())
+        return (node := node_of(found["worker"])) and (node, found["n"])
+
+    node, told["lost"] = wait_for(working)
+    cluster.remove_node(node, allow_graceful=False)
 
 
 if __name__ == "__main__":
