@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from legroom.backends import address_space
 from legroom.backends.careful import OWN_CODE
 from legroom.core.errors import LegroomError
 from legroom.messages.explain import diagnose_exception
@@ -33,16 +33,11 @@ def is_oom(error: BaseException) -> bool:
             diagnosis = diagnose_exception(current)
             if diagnosis.is_oom and diagnosis.where != "disk":
                 return True
-            if str(current).startswith(_ONEDNN) and _is_limited():
+            if str(current).startswith(_ONEDNN) and address_space.is_limited():
                 return True
         seen.add(id(current))
         current = current.__cause__ or current.__context__
     return False
-
-
-def _is_limited() -> bool:
-    """Whether this process may run out of address space."""
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def describe(error: BaseException, names: dict[int, str]) -> tuple[str | None, int | None]:

@@ -8,29 +8,19 @@ caught.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import os
-import resource
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from legroom.core.errors import BadBudgetError
-from legroom.core.units import format_bytes
+from legroom.backends import address_space
 from legroom.machine.budget import DeviceReading, judge
 from legroom.machine.process import return_freed_pages
 
 __all__ = ["CudaPool", "MpsPool", "Pool", "default_device", "pool_of"]
 
-# As glibc has it: allocations of this size and more are maps of their own.
-_MMAP_THRESHOLD, _LARGE = -3, 2**18
-_MOST_ARENAS = -8
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-# The address space of this process when a cap was put on it: what PyTorch takes to start.
-_base = 0
 _cap: int | None = None
 
 
@@ -80,7 +70,7 @@ class Pool:
 
     def has_limit(self) -> bool:
         """Whether there is a hard limit."""
-        return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        return address_space.is_limited()
 
     def limit_bytes(self) -> int | None:
         """The hard limit, where there is one that can be known."""
@@ -95,10 +85,7 @@ class Pool:
 
     def in_use_bytes(self) -> int | None:
         """Bytes in use."""
-        if not self.has_limit():
-            return None
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[0]) * _PAGE - _base
+        return address_space.in_use_bytes()
 
     def peak_bytes(self) -> int | None:
         """The most bytes in use since the last reset: nobody counts that on a CPU."""
@@ -113,23 +100,15 @@ class Pool:
 
     def read_device(self) -> DeviceReading:
         """All that can be read of it."""
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0] - _base if self.has_limit() else None
-        return DeviceReading(self.device_name(), cap_bytes=limit, in_use_bytes=self.in_use_bytes())
+        return DeviceReading(
+            self.device_name(),
+            cap_bytes=address_space.limit_bytes(),
+            in_use_bytes=self.in_use_bytes(),
+        )
 
     def set_limit(self, limit: int) -> None:
         """Cap it: the address space that PyTorch has taken by now, and so much more."""
-        global _base
-        _start_threads()
-        _give_back_at_once()
-        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, _hard_limit()))
-        with open("/proc/self/statm", encoding="ascii") as file:
-            _base = int(file.read().split()[0]) * _PAGE
-        if _hard_limit() not in (resource.RLIM_INFINITY,) and _base + limit > _hard_limit():
-            raise BadBudgetError(
-                f"This process may not take {format_bytes(limit)} more: its address space is "
-                f"limited to {format_bytes(_hard_limit())} (ulimit -v)."
-            )
-        resource.setrlimit(resource.RLIMIT_AS, (_base + limit, _hard_limit()))
+        address_space.cap(limit, _start_threads)
 
     def has_room(self, nbytes: int) -> bool:
         """Whether so many bytes can be had now: they are taken, and given back."""
@@ -302,23 +281,6 @@ class MpsPool(Pool):
     def set_seeds(self, state: torch.Tensor) -> None:
         """Put it back there."""
         torch.mps.set_rng_state(state)
-
-
-def _hard_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_AS)[1]
-
-
-def _give_back_at_once() -> None:
-    """Have large tensors that are freed leave the address space, too.
-
-    The C library keeps what was freed for later, in pieces, and with time ever larger ones: what is
-    free would not be what can be had. And it reserves 64 MiB for each new thread that asks for
-    memory, those of legroom and of Keras too: they share what is there.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE)
-        library.mallopt(_MOST_ARENAS, 1)
 
 
 def _start_threads() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from typing import Any, NoReturn
 
-from legroom.backends.keras.models import identity as of_keras
 from legroom.backends.keras.models.identity import data_identity
+from legroom.backends.keras.models.identity import identity_without_tensorflow as identity
 from legroom.backends.keras.models.imagined_models import LeanerModels
 from legroom.backends.keras.models.reading import (
     architecture,
@@ -50,17 +48,6 @@ __all__ = [
 ]
 
 LEANER_MODELS = LeanerModels(untouched, without_memory, {})
-
-
-def identity(model: Any) -> str | None:
-    """What makes two models the same to ask about; None where that can't be written down.
-
-    Nor where Keras would import TensorFlow to write it: it looks for TensorFlow's types as soon as
-    it finds it installed, and that takes longer than to answer again.
-    """
-    if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is not None:
-        return None
-    return of_keras.identity(model)
 
 
 def int8_bytes(model: Any) -> tuple[int, list[str]]:
