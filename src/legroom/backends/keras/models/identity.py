@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from typing import Any
 
 import keras
 
-__all__ = ["data_identity", "identity"]
+__all__ = ["data_identity", "identity", "identity_without_tensorflow"]
 
 # Keras wraps these itself, for every layer; the guard puts itself into the third.
 _WRAPPED = frozenset(("build", "quantize", "make_train_function"))
@@ -31,6 +33,17 @@ def identity(model: Any) -> str | None:
     except Exception:  # what can't be saved has code or values that no text stands for
         return None
     return text if _is_all_of_keras(config) else None
+
+
+def identity_without_tensorflow(model: Any) -> str | None:
+    """The same; None also where Keras would import TensorFlow to write it down.
+
+    It looks for TensorFlow's types as soon as it finds it installed, and that takes longer than to
+    answer again.
+    """
+    if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is not None:
+        return None
+    return identity(model)
 
 
 def _is_changed(model: Any) -> bool:

@@ -104,7 +104,7 @@ def _same(container: Any, values: Any) -> bool:
 def _same_process_state() -> Iterator[None]:
     """Random states and Keras's counters as they were."""
     names = {
-        name: (value, dict(value) if isinstance(value, dict) else None)
+        name: (value, _copied(value) if isinstance(value, (dict, list)) else None)
         for name, value in vars(global_state.GLOBAL_STATE_TRACKER).items()
     }
     try:
@@ -116,6 +116,5 @@ def _same_process_state() -> Iterator[None]:
             del tracker[name]
         for name, (value, copy) in names.items():
             if copy is not None:
-                value.clear()
-                value.update(copy)
+                _refill(value, copy)
             tracker[name] = value

@@ -16,6 +16,7 @@ from keras import ops, tree
 from keras.backend import is_float_dtype, standardize_dtype
 
 from legroom.backends import patches
+from legroom.backends.keras.models.masks import mask_of, put_mask
 from legroom.backends.parts import METRIC
 
 __all__ = ["Held", "Results", "combine", "holding", "noting_results", "update_held"]
@@ -107,7 +108,7 @@ def update_held(
             for i, rule in enumerate(rules[position])
         ]
         arguments, masks = tree.pack_sequence_as(calls[0], merged)
-        tree.map_structure(_mask, arguments, masks)
+        tree.map_structure(put_mask, arguments, masks)
         args, kwargs = arguments
         metrics[index].update_state(*args, **kwargs)
 
@@ -138,12 +139,7 @@ def _recorder(held: Held, index: int, unweighted: bool) -> Callable[..., None]:
         if unweighted:
             kwargs.pop("sample_weight", None)
         held.order.append(index)
-        masks = tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), (args, kwargs))
+        masks = tree.map_structure(mask_of, (args, kwargs))
         held.calls.append(((args, kwargs), masks))
 
     return update_state
-
-
-def _mask(value: Any, mask: Any) -> None:
-    if mask is not None:
-        value._keras_mask = mask
