@@ -28,8 +28,10 @@ help:
 test: lint browser
 	@$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --durations=25 \
 	    $(addprefix tests/,contract faults integration versions browser unit) $(ARGS)
-	@KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile \
-	    --no-loadscope-reorder --durations=10 $(addprefix tests/,contract faults) $(ARGS)
+	@for backend in torch jax; do \
+	    KERAS_BACKEND=$$backend $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile \
+	        --no-loadscope-reorder --durations=10 $(addprefix tests/,contract faults) $(ARGS) \
+	        || exit 1; done
 
 test-long: $(READY)
 	@$(BIN)/python -m pytest -m long $(ARGS)

@@ -50,13 +50,16 @@ def _no_samples_of_another_test() -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what the installed Keras can't do: `@pytest.mark.since_keras("3.7", "why")`.
 
-    And what is for another backend than Keras runs on: `@pytest.mark.on_tensorflow("why")`.
+    And what is for another backend than Keras runs on: `@pytest.mark.on_tensorflow("why")`, or
+    for any but that one: `@pytest.mark.not_on_torch("why")`.
     """
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    for name in ("tensorflow", "torch"):
+    for name in ("tensorflow", "torch", "jax"):
         for mark in item.iter_markers(f"on_{name}"):
             if name != backend:
                 pytest.skip(f"only on {name}: {mark.args[0]}")
+    for mark in item.iter_markers(f"not_on_{backend}"):
+        pytest.skip(f"not on {backend}: {mark.args[0]}")
     installed = importlib.metadata.version("keras")
     for mark in item.iter_markers("since_keras"):
         since, reason = mark.args

@@ -28,6 +28,8 @@ TOKENS = RNG.integers(1, 30, (N, 6))
 for row in TOKENS:
     row[RNG.integers(1, 7) :] = 0
 ONE_STEP = pytest.mark.on_tensorflow("Keras runs one step an execution on PyTorch")
+LOOPS = pytest.mark.not_on_jax("op by op, JAX compiles each loop again: test_reductions is eager")
+ON_JAX = keras.backend.backend() == "jax"
 MEANS = pytest.mark.since_keras("3.7", "has no mean over weights")
 
 
@@ -71,7 +73,7 @@ def compare(build, *data, tolerance=1e-4, slice_size=5, metrics=True, epochs=2, 
         if "seed" not in one.path:
             assert relative(one, other) <= tolerance, one.path
     if plain.optimizer is not None:
-        counts = [model.optimizer.iterations.numpy() for model in trained]
+        counts = [int(model.optimizer.iterations) for model in trained]
         assert counts[0] == counts[1]
         for one, other in zip(plain.optimizer.variables, sliced.optimizer.variables, strict=True):
             assert relative(one, other) <= 10 * tolerance, one.path
@@ -118,7 +120,7 @@ def test_reductions(reduction, eager):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=LOOPS)])
 def test_masked_loss(eager):
     def build():
         model = keras.Sequential(
@@ -571,8 +573,9 @@ def test_mixed_precision(policy):
         keras.config.set_dtype_policy(policy)
         return classifier(optimizer=optimizers.SGD(0.05))
 
-    # bfloat16 has eight bits: single roundings are of that size.
-    compare(build, X, LABELS, tolerance=1e-2 if policy == "mixed_bfloat16" else 2e-3)
+    # bfloat16 has eight bits: single roundings are of that size, and XLA rounds sums once more.
+    tolerance = {"mixed_float16": 2e-3, "mixed_bfloat16": 1e-2}[policy]
+    compare(build, X, LABELS, tolerance=2 * tolerance if ON_JAX else tolerance)
 
 
 def test_jit_compile():

@@ -21,6 +21,7 @@ from legroom.supervisor.place import default_folder
 LEGROOM = str(Path(sysconfig.get_path("scripts")) / "legroom")
 CHILD = Path(__file__).with_name("kept_child.py")
 TORCH_CHILD = Path(__file__).with_name("kept_torch_child.py")
+JAX_CHILD = Path(__file__).with_name("kept_jax_child.py")
 TIMEOUT = 240
 
 
@@ -127,11 +128,16 @@ class Killed:
 
 
 def killed_and_finished(
-    folder: Path, cases: list[str], signals: list[tuple[int, int]], seed: int, **variables: str
+    folder: Path,
+    child: Path,
+    cases: list[str],
+    signals: list[tuple[int, int]],
+    seed: int,
+    **variables: str,
 ) -> Killed:
-    """Kill a process on PyTorch by each signal in a training, let it end, and compare."""
+    """Kill a process of several trainings by each signal in one, let it end, and compare."""
     rng = random.Random(seed)
-    training = Killed(folder, "+".join(cases), pause=0.02, child=TORCH_CHILD, **variables)
+    training = Killed(folder, "+".join(cases), pause=0.02, child=child, **variables)
     with ThreadPoolExecutor(1) as pool:
         plain = pool.submit(training.undisturbed)
         for number, part in signals:

@@ -26,13 +26,15 @@ OTHERS = ["batchwise", "pipeline", "loader_rows", "loader_own_generator", "loade
 def test_plain_loops(tmp_path: Path) -> None:
     """Without Keras, which is not even imported."""
     kills = [(signal.SIGKILL, part) for part in range(14)]
-    killed = killed_and_finished(tmp_path, PLAIN, [*kills, (signal.SIGTERM, 15)], seed=1)
+    killed = killed_and_finished(
+        tmp_path, TORCH_CHILD, PLAIN, [*kills, (signal.SIGTERM, 15)], seed=1
+    )
     assert "of the loop resumes after batch" in killed.said
 
 
 def test_keras_models(tmp_path: Path) -> None:
     kills = [(signal.SIGKILL, part) for part in (0, 1, 3, 5, 7, 9)]
-    killed = killed_and_finished(tmp_path, KERAS, kills, seed=2)
+    killed = killed_and_finished(tmp_path, TORCH_CHILD, KERAS, kills, seed=2)
     assert "was finished already: its weights and history are restored" in killed.said
 
 
@@ -49,4 +51,4 @@ def test_samples_are_seen_once_although_nobody_seeded_their_order(tmp_path: Path
 @pytest.mark.parametrize("case", [*PLAIN, *KERAS, *OTHERS])
 def test_killed_many_times(tmp_path: Path, case: str) -> None:
     kills = [(signal.SIGKILL, part) for part in (0, 0, 1, 1)]
-    killed_and_finished(tmp_path, [case], kills, seed=0)
+    killed_and_finished(tmp_path, TORCH_CHILD, [case], kills, seed=0)

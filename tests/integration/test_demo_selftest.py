@@ -17,6 +17,7 @@ from .test_run_signals import eventually, gone
 DEATHS = {
     "tensorflow": "ResourceExhaustedError: OOM when allocating",
     "torch": "RuntimeError: [enforce fail at alloc_cpu.cpp",
+    "jax": "JaxRuntimeError: ",
 }
 
 

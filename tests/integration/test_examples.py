@@ -28,8 +28,8 @@ EXPECTED = {
 
 
 def test_every_example_is_tested() -> None:
-    # test_pytorch_loop.py runs the last one: the pairs of test-versions have no PyTorch.
-    names = {*EXPECTED, "pytorch_loop"}
+    # Two have tests of their own: the pairs of test-versions have neither PyTorch nor JAX.
+    names = {*EXPECTED, "pytorch_loop", "jax_images"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     listed = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}.py`" in listed for name in names)

@@ -416,10 +416,11 @@ class Backend(Protocol):
 
 
 # Frameworks as people write them.
-SPELLED = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
+SPELLED = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 _HOMES = {
     "tensorflow": "legroom.backends.tensorflow.backend",
     "torch": "legroom.backends.torch.backend",
+    "jax": "legroom.backends.jax.backend",
 }
 
 
@@ -432,9 +433,8 @@ def current() -> Backend:
     name = used_name()
     if name not in _HOMES:
         raise UnsupportedModelError(
-            f"legroom guards Keras on TensorFlow and PyTorch; here Keras runs on {name!r}. "
-            "Set KERAS_BACKEND to tensorflow or torch before keras is imported, or train without "
-            "legroom."
+            f"legroom guards Keras on TensorFlow, PyTorch and JAX; here Keras runs on {name!r}. "
+            "Set KERAS_BACKEND to one of these before keras is imported, or train without legroom."
         )
     return named(name)
 

@@ -16,14 +16,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["BRIEFLY", "CONTEXT", "DATASET", "FUNCTION", "FUNCTIONAL", "KNOWN", "LAYER", "LOSSES",
+__all__ = ["BRIEFLY", "CONTEXT", "DATASET", "FUNCTION", "FUNCTIONAL", "JAX_EPOCHS", "JAX_RANDOM",
+           "JAX_TRAINER", "KNOWN", "LAYER", "LOSSES",
            "LOSS_SCALE_OPTIMIZER", "METRIC", "NEEDED", "ON_OBJECT", "OPTIMIZER", "PARTS",
            "REPLACED", "RESOURCE_VARIABLE", "RESOURCE_VARIABLES", "TORCH_AUTOGRAD", "TORCH_EPOCHS",
            "TORCH_LOSSES", "TORCH_MODULE", "TORCH_OPTIMIZER", "TORCH_SCALER", "TORCH_TRAINER",
            "TRAINER", "VARIABLE", "Part", "as_table"]  # fmt: skip
 
 # The versions that legroom is tested with, the first and the last; see tests/versions/pairs.txt.
-KNOWN = {"keras": ("3.5", "3.15"), "tensorflow": ("2.16", "2.21"), "torch": ("2.11", "2.13")}
+KNOWN = {
+    "keras": ("3.5", "3.15"), "tensorflow": ("2.16", "2.21"), "torch": ("2.11", "2.13"),
+    "jax": ("0.10", "0.10"),
+}  # fmt: skip
 
 NEEDED = "needed"
 REPLACED = "replaced"  # until it is taken off
@@ -69,7 +73,7 @@ class Part:
     def backend(self) -> str | None:
         """The backend that it is about; None where it is there on any of them."""
         inside = self.owner.removeprefix("keras.src.backend.").partition(".")[0].partition(":")[0]
-        return inside if inside in ("tensorflow", "torch") else None
+        return inside if inside in ("tensorflow", "torch", "jax") else None
 
     @property
     def paths(self) -> list[str]:
@@ -116,6 +120,9 @@ def _names(found: Any) -> set[str]:
 TRAINER = "keras.src.backend.tensorflow.trainer:TensorFlowTrainer"
 TORCH_EPOCHS = "keras.src.backend.torch.trainer"
 TORCH_TRAINER = f"{TORCH_EPOCHS}:TorchTrainer"
+JAX_EPOCHS = "keras.src.backend.jax.trainer"
+JAX_TRAINER = f"{JAX_EPOCHS}:JAXTrainer"
+JAX_RANDOM = "keras.src.backend.jax.random"
 OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 LOSS_SCALE_OPTIMIZER = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
 LAYER = "keras.src.layers.layer:Layer"
@@ -261,6 +268,38 @@ PARTS: list[Part] = [
          "and by it"),
     Part("guard", NEEDED, "tensorflow.python.client.pywrap_tf_session", ("TF_DeviceList*",),
          "what a device's allocator may hand out", optional=True),
+    # The same on JAX.
+    *(
+        Part("guard", REPLACED, JAX_TRAINER, (f"make_{kind}_function",),
+             "hands Keras a guarded function instead of its own",
+             takes=("self", "force"), knows=(f"{kind}_function",))
+        for kind in ("train", "test", "predict")
+    ),
+    Part("guard", REPLACED, JAX_TRAINER, ("fit", "evaluate", "predict", "train_on_batch",
+         "test_on_batch", "predict_on_batch"), "tells when a call begins and ends"),
+    Part("guard", NEEDED, JAX_TRAINER, ("train_step", "test_step", "predict_step"),
+         "the steps, as functions of a state", takes=("state", "data")),
+    Part("guard", REPLACED, JAX_TRAINER, ("_get_jax_state",),
+         "the state that is taken from a model is kept on it at once",
+         takes=("trainable_variables", "non_trainable_variables", "optimizer_variables",
+                "metrics_variables", "purge_model_variables")),
+    Part("guard", NEEDED, JAX_TRAINER, ("jax_state_sync",), "and given back to it",
+         knows=("_jax_state", "_jax_state_synced")),
+    Part("guard", NEEDED, "keras.src.backend.config", ("is_nnx_enabled",),
+         "Keras in its NNX mode trains in another way", optional=True),
+    Part("guard", REPLACED, LAYER, ("__init__",), "a cap is put on with the first layer"),
+    Part("slices", ON_OBJECT, OPTIMIZER, ("stateless_apply",),
+         "gradients are caught on their way to the weights, on JAX"),
+    Part("slices", BRIEFLY, JAX_RANDOM,
+         ("normal", "uniform", "truncated_normal", "randint", "dropout", "categorical", "gamma",
+          "binomial", "beta", "shuffle"), "slices draw the rows of the whole batch"),
+    Part("slices", NEEDED, JAX_RANDOM, ("jax_draw_seed",), "with the key that it would have"),
+    Part("slices", NEEDED, "keras.src.backend.common.name_scope", ("current_path",),
+         "which layer draws"),
+    Part("slices", NEEDED, "keras.src.backend.common.masking", ("get_keras_mask", "set_keras_mask"),
+         "masks, where they lie beside a tensor", optional=True),
+    Part("slices", NEEDED, "jax.extend.random", ("define_prng_impl", "threefry2x32_p"),
+         "a kind of key that draws later rows"),
     # The same on PyTorch.
     *(
         Part("guard", REPLACED, TORCH_TRAINER, (f"make_{kind}_function",),
@@ -375,6 +414,12 @@ PARTS: list[Part] = [
     Part("resume", NEEDED, _EPOCHS, ("__iter__",), "an epoch as Keras asks for it", since="3.7"),
     Part("resume", NEEDED, _EPOCHS, ("_current_iterator",), "an iterator that lasts for epochs",
          optional=True),
+    Part("resume", REPLACED, JAX_EPOCHS, ("JAXEpochIterator",),
+         "counts batches, and finds the place in the data again"),
+    Part("resume", NEEDED, JAX_TRAINER, ("fit",), "a training begins at a later epoch",
+         takes=("initial_epoch", "callbacks"), knows=("JAXEpochIterator", "_initial_epoch")),
+    Part("resume", NEEDED, f"{JAX_EPOCHS}:JAXEpochIterator",
+         ("_get_iterator", "_enumerate_iterator", "__next__"), "where Keras is in an epoch"),
     Part("resume", REPLACED, TORCH_EPOCHS, ("TorchEpochIterator",),
          "counts what a training has taken from its data"),
     Part("resume", NEEDED, TORCH_TRAINER, ("fit",), "a training begins at a later epoch",
@@ -421,6 +466,10 @@ PARTS: list[Part] = [
          "what a model is called with", optional=True),
     Part("estimate", NEEDED, RESOURCE_VARIABLE, ("_handle_name",),
          "a variable is named without a kernel", optional=True),
+    Part("estimate", BRIEFLY, VARIABLE, ("_initialize_with_initializer", "_deferred_initialize"),
+         "variables of models that are only asked about have no memory, on JAX", optional=True),
+    Part("estimate", NEEDED, JAX_TRAINER, ("_symbolic_build",),
+         "a model's state is built by shapes alone", takes=("data_batch",)),
     Part("estimate", NEEDED, "torch._subclasses.fake_tensor", ("FakeTensor", "FakeTensorMode"),
          "a step runs without memory"),
     Part("estimate", NEEDED, "torch.utils._python_dispatch", ("TorchDispatchMode",),

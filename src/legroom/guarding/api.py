@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -12,7 +11,7 @@ from legroom.core.aside import say_left_out
 from legroom.core.errors import UnsupportedModelError
 from legroom.core.process.disabled import is_disabled
 from legroom.core.units import parse_size
-from legroom.guarding.importing import after_import, cap_imported
+from legroom.guarding.importing import cap_when_imported
 from legroom.guarding.options import GuardOptions
 
 if TYPE_CHECKING:
@@ -130,10 +129,10 @@ def limit(size: str | int) -> None:
         backend.device.set_limit(limit_bytes)
     else:
         os.environ.update(backend.caps.cap_environment(limit_bytes))
-        # What is capped by a call, when it is there. A script may turn out to be plain PyTorch.
-        for name in dict.fromkeys((backend.name, "torch")):
-            cap = functools.partial(cap_imported, name, limit_bytes)
-            after_import(name, lambda _, cap=cap: cap())  # type: ignore[misc]
+        # What is capped by a call, when it is there. A script may turn out to be plain PyTorch, or
+        # choose Keras's backend itself.
+        for name in dict.fromkeys((backend.name, "torch", "jax")):
+            cap_when_imported(name, limit_bytes)
 
 
 def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:

@@ -20,7 +20,11 @@ from legroom.core.errors import LegroomError
 from legroom.core.process.disabled import is_disabled
 from legroom.core.units import MEMORY_VARIABLE
 
-__all__ = ["after_import", "cap_imported", "install_when_imported"]
+__all__ = ["after_import", "cap_when_imported", "install_when_imported"]
+
+# The frameworks that are capped by a call, whatever the environment says: the import behind which
+# that is. Keras imports JAX when it is not yet there itself, and on JAX only its steps are guarded.
+_CAPPED_BEHIND = {"torch": "torch", "jax": "keras"}
 
 
 def install_when_imported(*, exact: bool = False) -> None:
@@ -39,13 +43,18 @@ def install_when_imported(*, exact: bool = False) -> None:
     after_import("torch", lambda _: named("torch").functions.advise_loops())
     if (cap := os.environ.get(MEMORY_VARIABLE, "")).isdigit():
         # Nobody knows before whether a script uses Keras, and on what.
-        after_import("torch", lambda _: cap_imported("torch", int(cap)))
+        for name in _CAPPED_BEHIND:
+            cap_when_imported(name, int(cap))
 
 
-def cap_imported(name: str, limit_bytes: int) -> None:
-    """A framework was imported: cap it, if it is the one that trains."""
-    if used_name() == name:
-        named(name).caps.cap_imported(limit_bytes)
+def cap_when_imported(name: str, limit_bytes: int) -> None:
+    """Cap a framework once it is imported, if it is the one that trains by then."""
+
+    def cap(module: ModuleType) -> None:
+        if used_name() == name:
+            named(name).caps.cap_imported(limit_bytes)
+
+    after_import(_CAPPED_BEHIND.get(name, name), cap)
 
 
 def _guard_everything(exact: bool) -> None:

@@ -26,7 +26,6 @@ _MOST = 12
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
-_UNGUARDED = ("jax", "numpy")  # whose steps legroom does not slice
 # Ops that draw, without a layer's name before them.
 _DRAWS = re.compile(r"(?:Stateless|Stateful)?(?:Random|TruncatedNormal)\w*$")
 
@@ -173,7 +172,7 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
             code='keras.config.set_dtype_policy("mixed_bfloat16")',
             exact=False,
         )
-    elif not weights and facts.framework not in _UNGUARDED:
+    elif not weights and facts.framework != "numpy":
         slices = f" in slices of {max(batch // 2, 1)} instead of {batch}" if half and batch else ""
         yield _in_slices(facts, slices or " in slices", half)
     if not (weights or on_chips or batch == 1):
@@ -224,8 +223,9 @@ def _in_slices(facts: Facts, slices: str, saved: int | None) -> Remedy:
             code="@legroom.step  # above the function that calls backward()",
             bytes_saved=saved,
         )
-    sure = facts.framework in ("tensorflow", "torch")
-    words = "Run it" if sure else "If it is Keras on TensorFlow or PyTorch, run it"
+    # A loop by hand on JAX is not guarded; only Keras tells which layer it was calling.
+    sure = facts.framework in ("tensorflow", "torch") or facts.layer is not None
+    words = "Run it" if sure else "If it is Keras, run it"
     return by_guarding(Remedy(f"{words}{how}", bytes_saved=saved))
 
 

@@ -69,8 +69,8 @@ def largest_batch(
 
     On TensorFlow a child process takes the steps. On a GPU, where this is not yet verified, it
     needs memory beside this process, and TensorFlow reserves most of a card when it starts: turn
-    memory growth on before the model is made. On PyTorch they are taken in this process, and
-    everything that they change is put back.
+    memory growth on before the model is made. On PyTorch and JAX they are taken in this process,
+    and everything that they change is put back.
 
     Args:
         model: A compiled Keras model.
@@ -98,7 +98,7 @@ def largest_batch(
     smallest = 1 if power_of_two else multiple
     if allowed(bound) < smallest:
         raise LegroomError(f"No multiple of {multiple} is as small as most={most}.")
-    source = "probed" if current().predictions.probes() else "traced"
+    source = "probed" if current().predictions.probes() else "auto"
     prediction = Prediction(model, data=data, length=length, source=source)
     tried: dict[int, bool] = {}
     here = current().predictions.tries_here()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from legroom.backends.base import current
 from legroom.planning.choose import largest_that_fits, slice_time
 from legroom.planning.strategies import Strategy
 from legroom.prediction.estimate import Estimate
@@ -35,6 +36,8 @@ class Slices:
         )
         self._samples = samples
         self._exact = exact
+        # What a compiler has planned is not less by luck.
+        self._planned = whole.source == "compiled" and not current().predictions.probes()
         self._weights = whole.breakdown["weights"]
         self._input = whole.breakdown["input"] / samples
 
@@ -55,7 +58,8 @@ class Slices:
 
     def perhaps(self, budget: int) -> Strategy | None:
         """Slices that fit if all goes well, though not by the error bar; None if none do."""
-        for peak in (self._middle, self._least, self._luckiest):
+        lucky = () if self._planned else (self._luckiest,)
+        for peak in (self._middle, self._least, *lucky):
             most = self._largest(peak, budget)
             if most:
                 # Room for doubt; where there is more of it, slices grow.

@@ -40,7 +40,8 @@ def made(monkeypatch):
         plain = Line()
         plain.seen_by_probe = lambda size: probe
         monkeypatch.setattr(slices, "Prediction", lambda *args, **kwargs: Line(extra=extra))
-        whole = SimpleNamespace(breakdown={"weights": weights, "input": given * samples})
+        breakdown = {"weights": weights, "input": given * samples}
+        whole = SimpleNamespace(breakdown=breakdown, source="traced")
         return Slices(plain, whole, samples, exact=True)
 
     return make

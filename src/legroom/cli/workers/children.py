@@ -31,7 +31,9 @@ __all__ = ["Ended", "Workplace", "error_lines", "framework", "workplace"]
 
 _TICK = 0.2
 # The line of an error that says what was asked for.
-_RAN_OUT = re.compile(r"OOM when|can't allocate memory|out of memory")
+_RAN_OUT = re.compile(r"OOM when|can't allocate memory|[Oo]ut of memory")
+# JAX says it once for each step that waited for the one that failed.
+_REPEATED = re.compile(r"(\b[\w ]+: )\1+")
 # What a user may have set for other runs and would change these.
 _NOT_PASSED_ON = (
     "LEGROOM_DISABLE",
@@ -42,6 +44,8 @@ _NOT_PASSED_ON = (
     "TF_MKL_ALLOC_MAX_BYTES",
     "TF_USE_LEGACY_KERAS",
     "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
 )
 # Runs are compared number by number: oneDNN and TF32 would each round in a way of their own.
 _COMPARABLE = {
@@ -141,13 +145,14 @@ def framework() -> str:
         LegroomError: If there is none.
     """
     name = used_name()
-    if "KERAS_BACKEND" not in os.environ and not _has("tensorflow") and _has("torch"):
+    if "KERAS_BACKEND" not in os.environ and not _has(name):
         # Keras would not find the one that it looks for by default, here and in children.
-        name = os.environ["KERAS_BACKEND"] = "torch"
+        found = next(filter(_has, SPELLED), name)
+        name = os.environ["KERAS_BACKEND"] = found
     if name not in SPELLED:
         raise LegroomError(
-            f"This runs on TensorFlow and on PyTorch; here Keras runs on {name!r}. "
-            "Set KERAS_BACKEND to tensorflow or torch."
+            f"This runs on TensorFlow, PyTorch and JAX; here Keras runs on {name!r}. "
+            "Set KERAS_BACKEND to tensorflow, torch or jax."
         )
     if not _has(name):
         raise LegroomError(
@@ -171,7 +176,7 @@ def error_lines(output: str) -> str:
         last = name.rpartition(".")[2]
         if colon and " " not in name and last.endswith(("Error", "Exception", "Exit")):
             told = [line for line in (rest, *lines[number + 1 :]) if _RAN_OUT.search(line)]
-            return f"{last}: {told[-1] if told else rest}"
+            return _REPEATED.sub(r"\1", f"{last}: {told[-1] if told else rest}")
     return lines[-1] if lines else "no output"
 
 

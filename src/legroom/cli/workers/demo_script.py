@@ -46,7 +46,7 @@ def main(save_to: str) -> None:
     )
     history = model.fit(images, labels, batch_size=batch_size, epochs=5, verbose=0)
 
-    weights = {weight.path.replace("/", "."): weight.numpy() for weight in model.weights}
+    weights = {weight.path.replace("/", "."): np.array(weight) for weight in model.weights}
     np.savez(save_to, **weights, losses=history.history["loss"])
 
 

@@ -25,7 +25,7 @@ def main() -> None:
     from legroom.core.process.main_script import run_as_main
     from legroom.machine.process import fallen_bytes
 
-    on_host = current().name == "torch" and not current().caps.uses_gpu()
+    on_host = current().name in ("torch", "jax") and not current().caps.uses_gpu()
     # The address space is counted under a cap only, and that one is no cap.
     if int(limit) or on_host:
         legroom.limit(int(limit) or _NO_CAP)

@@ -96,7 +96,11 @@ def _ask(question: Question, *, again: bool) -> Plan:
         if again or question.script is None:
             environment[FOLDER_VARIABLE] = "off"  # what is kept of it is kept here
         if question.script is None:
-            environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
+            if current().name == "jax":
+                # The program for a GPU is made on one; not by taking most of it at once.
+                environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+            else:
+                environment["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is not needed to count
         with _progress(question):
             done = subprocess.run(
                 [sys.executable, str(worker), question.to_json(), str(answer), *question.arguments],

@@ -19,6 +19,8 @@ _ON_A_GPU = {
     "XLA compile it by default, which can take more or less than that.",
     "torch": "This counts the step as PyTorch runs it on a CPU. On a GPU the kernels of cuDNN and "
     "cuBLAS take a few percent more.",
+    "jax": "This counts the step as XLA compiles it for a CPU. On a GPU it makes another program, "
+    "which can take more or less than that.",
 }
 
 
@@ -62,7 +64,8 @@ class _Worker:
             length=question.length,
             source=question.source,
         )
-        if question.on_gpu and made.estimate.source != "compiled":
+        elsewhere = current().name == "jax" and not current().caps.uses_gpu()
+        if question.on_gpu and (elsewhere or made.estimate.source != "compiled"):
             made = dataclasses.replace(made, notes=(*made.notes, _ON_A_GPU[current().name]))
         self._write(made.to_dict())
 

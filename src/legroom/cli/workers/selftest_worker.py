@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,13 @@ def main() -> None:
     import legroom
     from legroom.backends.base import current
 
+    # Where address space is what is capped, a thread's stack is counted: 8 MiB, where that much
+    # may be all that a check leaves.
+    threading.stack_size(2**20)
     if check == "limit" and current().caps.uses_gpu():
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    elif current().name == "torch":
-        import keras  # a cap counts from what PyTorch has taken by then
+    elif current().name in ("torch", "jax"):
+        import keras  # a cap counts from what the framework has taken by then
 
         legroom.limit(int(cap))
     else:
@@ -338,8 +342,11 @@ def _difference(one: Any, other: Any) -> float:
 
 
 def _state(model: Any) -> list[Any]:
+    import keras
+    import numpy as np
+
     variables = [*model.weights, *model.optimizer.variables]
-    return [variable.numpy().astype("float64") for variable in variables]
+    return [np.asarray(keras.ops.convert_to_numpy(v), "float64") for v in variables]
 
 
 if __name__ == "__main__":

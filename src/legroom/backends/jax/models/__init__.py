@@ -1,0 +1,1 @@
+"""Models that are read and not trained."""

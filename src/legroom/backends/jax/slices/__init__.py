@@ -1,0 +1,1 @@
+"""How slices make up a step."""

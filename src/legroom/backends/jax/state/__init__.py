@@ -1,0 +1,1 @@
+"""What a training changes, read and written."""

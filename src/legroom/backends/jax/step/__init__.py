@@ -1,0 +1,1 @@
+"""A step, run whole or in slices."""
