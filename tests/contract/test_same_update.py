@@ -73,7 +73,7 @@ def compare(build, *data, tolerance=1e-4, slice_size=5, metrics=True, epochs=2, 
         if "seed" not in one.path:
             assert relative(one, other) <= tolerance, one.path
     if plain.optimizer is not None:
-        counts = [int(model.optimizer.iterations) for model in trained]
+        counts = [int(np.array(model.optimizer.iterations)) for model in trained]
         assert counts[0] == counts[1]
         for one, other in zip(plain.optimizer.variables, sliced.optimizer.variables, strict=True):
             assert relative(one, other) <= 10 * tolerance, one.path

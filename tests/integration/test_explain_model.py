@@ -94,7 +94,7 @@ def test_the_real_log_with_the_saved_model(
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert found["layer"] == answers["fit"]["layer"]
-    assert found["limit_bytes"] == 300 * 2**20
+    assert found["limit_bytes"] == 300 * 2**20, stderr
     assert "fits in 315 MB" in str(found["remedies"])
 
 

@@ -39,7 +39,7 @@ def test_the_table_has_all_that_is_imported() -> None:
 
 def test_the_table_has_all_private_names() -> None:
     """Names with an underscore that are asked of something else than legroom's own objects."""
-    own, asked = set(), {}
+    own, asked = {"_fields", "_replace"}, {}  # those of every named tuple
     for path in Path(legroom.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = None

@@ -300,6 +300,8 @@ PARTS: list[Part] = [
          "masks, where they lie beside a tensor", optional=True),
     Part("slices", NEEDED, "jax.extend.random", ("define_prng_impl", "threefry2x32_p"),
          "a kind of key that draws later rows"),
+    Part("slices", NEEDED, "jax.extend.core", ("Literal", "jaxpr_as_fun"),
+         "a step by hand is cut between its operations", optional=True),
     # The same on PyTorch.
     *(
         Part("guard", REPLACED, TORCH_TRAINER, (f"make_{kind}_function",),
@@ -397,6 +399,8 @@ PARTS: list[Part] = [
          "the second run begins with what the first one changed"),
     Part("recompute", NEEDED, "tensorflow.compiler.tf2xla.python.xla", ("optimization_barrier",),
          "XLA keeps the two runs apart"),
+    Part("recompute", NEEDED, LAYER, ("add_loss",), "losses are told to the layers that add them",
+         knows=("_loss_ids",), optional=True),
     Part("recompute", NEEDED, "torch.utils.checkpoint", ("checkpoint",),
          "runs a block again", takes=("use_reentrant", "context_fn")),
     Part("recompute", NEEDED, "torch.utils.checkpoint", ("set_checkpoint_early_stop",),

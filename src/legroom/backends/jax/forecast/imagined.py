@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from keras.src.backend import standardize_dtype
+from keras.backend import standardize_dtype
 
 from legroom.backends import patches
 from legroom.backends.parts import VARIABLE
