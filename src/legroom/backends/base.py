@@ -468,8 +468,10 @@ def used_name() -> str:
         return str(keras.backend.backend())
     if asked := os.environ.get("KERAS_BACKEND"):
         return asked
-    if "torch" in sys.modules and "tensorflow" not in sys.modules:
-        return "torch"
+    if "tensorflow" not in sys.modules:
+        for plain in ("torch", "jax"):
+            if plain in sys.modules:
+                return plain
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     try:
         with open(os.path.join(home, "keras.json"), encoding="utf8") as file:

@@ -106,8 +106,9 @@ def missing(purpose: str) -> str | None:
     The first answer holds for the process: later, some of these parts are legroom's own.
     """
     backend = used_name()
-    # A loop in plain PyTorch has nothing to do with Keras, which would bring a framework along.
-    without = "keras" if backend == "torch" and "keras" not in sys.modules else None
+    # A loop in plain PyTorch or JAX has nothing to do with Keras, which would bring a framework.
+    plain = backend in ("torch", "jax") and "keras" not in sys.modules
+    without = "keras" if plain else None
     return _missing(purpose, backend, without)
 
 

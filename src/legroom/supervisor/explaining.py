@@ -9,7 +9,6 @@ import sys
 import types
 from typing import Any
 
-from legroom.backends.base import used_name
 from legroom.core.errors import CannotFitError
 from legroom.core.units import MEMORY_VARIABLE, format_bytes
 
@@ -66,21 +65,16 @@ def _models(error: BaseException) -> list[Any]:
 def _what_ran_out() -> str:
     """That it was outside of what is guarded, and how that could be guarded."""
     cap = os.environ.get(MEMORY_VARIABLE)
-    if "jax" in sys.modules and sys.modules.keys().isdisjoint(("keras", "tensorflow", "torch")):
-        limit = ". A cap is only put on Keras models there: this script had none" if cap else ""
-        return (
-            "memory ran out in a script that trains on JAX without Keras. On JAX legroom guards "
-            f"the fit, evaluate and predict of Keras models, and nothing else{limit}."
-        )
     limit = f" (it is capped at {format_bytes(int(cap))})" if cap else ""
-    said = (
-        f"memory ran out{limit} in code that legroom does not run in slices: a loop written "
-        "out step by step, or something outside of a training."
-    )
-    if used_name() == "jax":
-        return f"{said} On JAX legroom guards the fit, evaluate and predict of Keras models."
+    compiled = ""
+    if "jax" in sys.modules and sys.modules.keys().isdisjoint(("tensorflow", "torch")):
+        compiled = "    @jax.jit\n"
+        if "keras" not in sys.modules:
+            limit = " (a cap is put on by the first step that is guarded)" if cap else ""
     return (
-        f"{said} To have a step guarded, put it into a function and write @legroom.step above it:\n"
-        "    @legroom.step\n"
+        f"memory ran out{limit} in code that legroom does not run in slices: a loop written "
+        "out step by step, or something outside of a training. To have a step guarded, put it into "
+        "a function and write @legroom.step above it:\n"
+        f"    @legroom.step\n{compiled}"
         "    def train_step(x, y): ..."
     )

@@ -41,9 +41,9 @@ class _Jax:
 
     @property
     def functions(self) -> base.Functions:
-        from legroom.backends.jax.step import functions
+        from legroom.backends.jax.functions import guarded
 
-        return functions
+        return guarded
 
     @property
     def growth(self) -> base.Growth:

@@ -6,17 +6,18 @@ process's address space, put on by a call when JAX has started.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from legroom.backends import patches
+from legroom.backends import address_space, patches
 from legroom.backends.base import used_name
 from legroom.backends.parts import LAYER
 from legroom.core.errors import BadBudgetError
 from legroom.core.units import MEMORY_VARIABLE, format_bytes
 
-__all__ = ["cap_environment", "cap_imported", "capped_bytes", "uses_gpu", "whole_bytes"]
+__all__ = ["cap_environment", "cap_imported", "cap_loop", "capped_bytes", "uses_gpu", "whole_bytes"]
 
 _SMALLEST = 32 * 2**20
 # The share of a card that XLA takes; read when it starts.
@@ -76,6 +77,27 @@ def cap_imported(limit_bytes: int) -> None:
         return init
 
     patches.put(__name__, LAYER, "__init__", capping)
+
+
+def cap_loop() -> None:
+    """Cap this process when its first step written by hand runs, where nothing else has.
+
+    What is there by then counts.
+    """
+    asked = os.environ.get(MEMORY_VARIABLE, "")
+    if not asked.isdigit() or uses_gpu() or address_space.is_limited():
+        return
+    import jax
+
+    from legroom.backends.jax.device.pool import default_pool
+
+    limit, held = int(asked), sum(x.nbytes for x in jax.live_arrays())
+    if held >= limit:
+        raise BadBudgetError(
+            f"The arrays that this script has made take {format_bytes(held)}, and it may take "
+            f"{format_bytes(limit)}. Give more, or make fewer before the first step."
+        )
+    default_pool().set_limit(limit - held)
 
 
 def capped_bytes() -> int | None:

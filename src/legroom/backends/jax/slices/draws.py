@@ -1,9 +1,8 @@
 """Random draws of a slice that are the rows of the whole batch's.
 
-JAX numbers the entries of a draw and hashes each number with the key. So a slice's rows are the
-hashes of later numbers: a kind of key that has a first number beside it draws them, bit for bit,
-with all of JAX's own functions on top, and nothing is drawn twice. That holds for JAX's default
-generator in its default order (`jax_threefry_partitionable`); with others, layers are named.
+A slice's rows are drawn with a key that begins at a later entry (`row_keys`): bit for bit, with all
+of JAX's own functions on top, and nothing is drawn twice. With other generators than JAX's default
+one, layers are named.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
-import jax.extend
 import jax.numpy as jnp
 from keras.src.backend.common.name_scope import current_path
 from keras.src.backend.jax import random as keras_random
 
 from legroom.backends import patches
+from legroom.backends.jax.slices.row_keys import draws_by_entry, row_key
 from legroom.backends.keras.slices.rules import Draw
 from legroom.backends.keras.slices.runs import Drawn
 from legroom.backends.parts import JAX_RANDOM
@@ -66,7 +64,7 @@ class Draws:
         if rule is not None and rule.way == "rows" and rule.op == name:
             key = keras_random.jax_draw_seed(given["seed"])
             first = jnp.asarray(self._start, jnp.uint32) * jnp.uint32(math.prod(rule.axes))
-            given = {**given, "seed": _row_key(key, first)}
+            given = {**given, "seed": row_key(key, first)}
         return original(**given)
 
 
@@ -124,16 +122,8 @@ def _draw_of(whole: Drawn, parts: Sequence[Drawn], sizes: Sequence[int]) -> Draw
         cut = [(each * size, *axes[1:]) for size in sizes]
         if [part.shape for part in parts] == cut:
             axes, grows = (each, *axes[1:]), (True, *grows[1:])
-            way = "rows" if whole.op in _BY_ENTRY and _draws_by_entry() else "apart"
+            way = "rows" if whole.op in _BY_ENTRY and draws_by_entry() else "apart"
     return Draw(whole.op, axes, grows, whole.scope, way)
-
-
-def _draws_by_entry() -> bool:
-    return bool(
-        jax.config.jax_threefry_partitionable
-        and jax.config.jax_default_prng_impl == "threefry2x32"
-        and _row_keys() is not None
-    )
 
 
 def _shape(name: str, given: dict[str, Any]) -> tuple[int, ...] | None:
@@ -163,63 +153,3 @@ def _still(name: str, shape: tuple[int, ...], given: dict[str, Any]) -> Any:
     low, high = jnp.asarray(given["minval"]), jnp.asarray(given["maxval"])
     middle = (low + high) // 2 if name == "randint" else (low + high) / 2
     return jnp.broadcast_to(middle.astype(dtype), shape)
-
-
-# The kind of key: two words of a key of JAX's own, and the number of the first entry.
-
-
-def _row_key(key: Any, first: Any) -> Any:
-    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.key_data(key)
-    words = jnp.concatenate([key.astype(jnp.uint32), first[None]])
-    return jax.random.wrap_key_data(words, impl=_row_keys())
-
-
-@functools.cache
-def _row_keys() -> Any:
-    """None where this JAX has no such thing."""
-    define = getattr(jax.extend.random, "define_prng_impl", None)
-    if define is None:
-        return None
-    return define(
-        key_shape=(3,),
-        seed=lambda seed: jnp.zeros(3, jnp.uint32),
-        split=_split,
-        random_bits=_bits,
-        fold_in=_fold_in,
-        name="legroom_rows",
-        tag="rows",
-    )
-
-
-def _bits(key: Any, width: int, shape: Sequence[int]) -> Any:
-    entries = jax.lax.iota(jnp.uint32, math.prod(shape)) + key[2]
-    halves = jax.extend.random.threefry2x32_p.bind(
-        jnp.broadcast_to(key[0], entries.shape),
-        jnp.broadcast_to(key[1], entries.shape),
-        jnp.zeros_like(entries),
-        entries,
-    )
-    if width == 64:
-        high, low = (half.astype(jnp.uint64) for half in halves)
-        made = (high << jnp.uint64(32)) | low
-    else:
-        made = (halves[0] ^ halves[1]).astype({8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}[width])
-    return made.reshape(shape)
-
-
-def _split(key: Any, shape: Sequence[int]) -> Any:
-    made = jax.random.split(_own_key(key), tuple(shape))
-    return _with_first(jax.random.key_data(made), key[2])
-
-
-def _fold_in(key: Any, data: Any) -> Any:
-    return _with_first(jax.random.key_data(jax.random.fold_in(_own_key(key), data)), key[2])
-
-
-def _own_key(key: Any) -> Any:
-    return jax.random.wrap_key_data(key[:2], impl="threefry2x32")
-
-
-def _with_first(words: Any, first: Any) -> Any:
-    return jnp.concatenate([words, jnp.broadcast_to(first, (*words.shape[:-1], 1))], axis=-1)

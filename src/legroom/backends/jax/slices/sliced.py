@@ -11,13 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from keras.src.backend import StatelessScope
+from keras import StatelessScope
 
 from legroom.backends.jax.device.pool import Pool
 from legroom.backends.jax.slices.slice_run import Shown, SliceStep, with_arrays
 from legroom.backends.jax.step import batch
 from legroom.backends.jax.step.layout import laid_out
-from legroom.backends.jax.step.program import Program, shapes
+from legroom.backends.jax.step.program import Program
 from legroom.backends.jax.step.state import State, beside_weights, refilled
 from legroom.backends.jax.step.uninterrupted import uninterrupted
 from legroom.backends.keras.slices.held_metrics import combine, update_held
@@ -74,7 +74,7 @@ class Sliced:
         sums = self._begin(state.trainable_variables) if self._step.kind == "train" else None
         now, outputs, held, shown = state, [], [], None
         for start, count, part in pieces:
-            key = self._key = shapes(part)
+            key = self._key = batch.shapes(part)
             share = jnp.float32(count / samples)
             sums, made = self._part(sums, now, part, share, totals, jnp.uint32(start), key=key)
             shown = self._shown[key]
@@ -106,7 +106,7 @@ class Sliced:
     def needs(self, state: State, data: Any, samples: int, size: int) -> int | None:
         """What slices of this size take beyond what is there before; None op by op."""
         _, count, part = next(batch.slices(data, samples, size))
-        key = self._key = shapes(part)
+        key = self._key = batch.shapes(part)
         sums = None
         if self._step.kind == "train":
             sums = [_sum_like(x) for x in state.trainable_variables]
@@ -177,7 +177,7 @@ class Sliced:
             return {}
         found: list[dict[int, Any]] = []
         for start, _, part in pieces:
-            found.append(self._count(state, part, jnp.uint32(start), key=shapes(part)))
+            found.append(self._count(state, part, jnp.uint32(start), key=batch.shapes(part)))
         return {term: sum(counts[term] for counts in found) for term in found[0]}
 
     def _next(self, before: State, after: Sequence[Any]) -> list[Any]:

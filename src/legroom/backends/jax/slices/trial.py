@@ -21,6 +21,7 @@ from legroom.backends.jax.device.errors import is_oom
 from legroom.backends.jax.device.pool import Pool
 from legroom.backends.jax.slices.draws import draws_of
 from legroom.backends.jax.slices.slice_run import Shown, SliceStep, with_arrays
+from legroom.backends.jax.slices.thinned import thinned
 from legroom.backends.jax.step import batch
 from legroom.backends.jax.step.program import Program
 from legroom.backends.jax.step.state import State, beside_weights, refilled, variables_of
@@ -33,9 +34,6 @@ from legroom.backends.keras.slices.runs import Run
 from legroom.core.aside import in_a_line
 
 __all__ = ["Trial"]
-
-# Of a gradient that has more entries, so many sums over it are compared.
-_MOST = 2**16
 
 
 class Trial:
@@ -245,7 +243,7 @@ class Trial:
             arrays, shown = self._step(
                 state, piece, given, totals or {}, start, rules, tried=True, still=still
             )
-            arrays["gradients"] = [[_thinned(g) for g in each] for each in arrays["gradients"]]
+            arrays["gradients"] = [[thinned(g) for g in each] for each in arrays["gradients"]]
             return arrays
 
         made = Program(run, self._pool, compiled=self._compiled, once=True)(state, piece)
@@ -297,20 +295,6 @@ def _unlike(data: Any, samples: int, few: int) -> list[int]:
             if head.dtype.kind in "biufc":
                 heads.append(head)
     return few_samples.unlike(heads, among, few)
-
-
-def _thinned(gradient: Any) -> Any:
-    """A gradient to be compared: of a large one sums over parts that are spread over all of it.
-
-    Copies of all gradients would need several times the weights' memory.
-    """
-    if gradient is None or gradient.size <= _MOST:
-        return gradient
-    flat = gradient.astype(jnp.float32).reshape(-1)
-    rows = -(-flat.size // _MOST)
-    table = jnp.pad(flat, (0, rows * _MOST - flat.size)).reshape(rows, _MOST)
-    signs = 1.0 - 2.0 * (jnp.arange(rows) % 2)
-    return (table * signs[:, None].astype(jnp.float32)).sum(axis=0)
 
 
 def _as_array(value: Any) -> Any:

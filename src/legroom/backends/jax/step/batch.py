@@ -13,7 +13,7 @@ from keras import tree
 from legroom.backends.jax.step.layout import like_batch, parts
 
 __all__ = ["batch_size", "concatenate", "cut", "flatten", "leading", "map_leaves", "nbytes", "pick",
-           "slices", "unflatten"]  # fmt: skip
+           "shapes", "slices", "unflatten"]  # fmt: skip
 
 
 def flatten(data: Any) -> list[Any]:
@@ -41,6 +41,13 @@ def leading(leaf: Any) -> int | None:
 def nbytes(data: Any) -> int:
     """What the arrays of a structure take."""
     return sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(data))
+
+
+def shapes(data: Any) -> Any:
+    """What tells apart the batches that a program is compiled for."""
+    return tuple(
+        (x.shape, x.dtype) if hasattr(x, "dtype") else (None, str(x)) for x in flatten(data)
+    )
 
 
 def batch_size(data: Any) -> int | None:

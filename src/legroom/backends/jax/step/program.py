@@ -13,9 +13,8 @@ import jax
 
 from legroom.backends.jax.device.errors import NoRoom, is_oom
 from legroom.backends.jax.device.pool import Pool
-from legroom.backends.jax.step import batch
 
-__all__ = ["Program", "shapes"]
+__all__ = ["Program"]
 
 # For XLA: half the time to compile for a CPU, which is most of what a trial takes.
 _QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
@@ -79,7 +78,8 @@ class Program:
             return None
         if not self._keeps_first:
             return self._compiled(args, key)[1]
-        given = sum(batch.nbytes(args[number]) for number in self._donates)
+        leaves = jax.tree.leaves([args[number] for number in self._donates])
+        given = sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves)
         return max(0, self._compiled(args, key, keeps=True)[1] - given)
 
     @property
@@ -119,13 +119,6 @@ class Program:
 
     def _has_room(self, needed: int) -> bool:
         return self._pool.has_room(needed) or self._pool.has_room_soon(needed)
-
-
-def shapes(data: Any) -> Any:
-    """What tells apart the batches that a program is compiled for."""
-    return tuple(
-        (x.shape, x.dtype) if hasattr(x, "dtype") else (None, str(x)) for x in batch.flatten(data)
-    )
 
 
 def _bytes_of(program: Any, pool: Pool) -> int:

@@ -17,7 +17,7 @@ from legroom.backends.jax.slices.trial import Trial
 from legroom.backends.jax.step import batch
 from legroom.backends.jax.step.layout import laid_out, layouts_of
 from legroom.backends.jax.step.needs import SlicedNeeds
-from legroom.backends.jax.step.program import Program, shapes
+from legroom.backends.jax.step.program import Program
 from legroom.backends.jax.step.state import (
     State,
     as_attribute,
@@ -127,7 +127,7 @@ class Step:
 
     def _run_at_once(self, data: Any) -> Any:
         assert self._state is not None
-        key = shapes(data)
+        key = batch.shapes(data)
         self._whole.needs(self._state, data, key=key)  # compiled where Ctrl-C still can stop it
         with uninterrupted():
             before = self._state
@@ -182,7 +182,7 @@ class Step:
         samples = batch.batch_size(data)
         if not self._compiled or samples is None or self._state is None:
             return None
-        whole = self._whole.needs(self._state, data, key=shapes(data))
+        whole = self._whole.needs(self._state, data, key=batch.shapes(data))
         if whole is None:
             return None
         fits = free is None or whole <= free

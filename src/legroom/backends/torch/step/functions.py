@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from legroom.backends import patches
 from legroom.backends.careful import Careful
+from legroom.backends.stand_in import StandIn
 from legroom.backends.torch.step.arguments import Arguments
 from legroom.backends.torch.step.participants import PlainLoop
 from legroom.backends.torch.step.reach import reachable
@@ -75,12 +75,11 @@ def guard_functions(guard: Callable[[Any], Callable[[Any], Any]]) -> None:
     del guard
 
 
-class GuardedFunction:
+class GuardedFunction(StandIn):
     """A step that is called like the function it stands for."""
 
     def __init__(self, function: Any, guard: Callable[[Any], Callable[[Any], Any]]) -> None:
-        functools.update_wrapper(self, function)
-        self._function = function
+        super().__init__(function)
         self._guard = guard
         self._runners: dict[tuple[Any, ...], Careful] = {}
         # What was seen among the arguments: by its id, whether the step is another one with it.
@@ -147,22 +146,3 @@ class GuardedFunction:
             "(please report it)",
             in_a_line(error),
         )
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method: the instance comes first among the arguments."""
-        return self if instance is None else types.MethodType(self, instance)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_function":  # not there yet: a copy of this is being made
-            raise AttributeError(name)
-        return getattr(self._function, name)
-
-    def __reduce__(self) -> Any:
-        """Copied and pickled like a function: by its name."""
-        return self.__qualname__
-
-    def __deepcopy__(self, memo: Any) -> GuardedFunction:
-        return self
-
-    def __copy__(self) -> GuardedFunction:
-        return self

@@ -1,0 +1,405 @@
+"""A step written by hand as the guard sees it: it runs on a batch, whole or in slices.
+
+It changes nothing but by what it returns, so a step that runs out of memory has done nothing, as
+long as what it was given is still there. In slices, what it gives away for its results
+(`donate_argnums`) is given away by the last part only, when all slices are through.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from legroom.backends.jax.device import errors
+from legroom.backends.jax.device.pool import default_pool
+from legroom.backends.jax.functions.call import Call, Layout, is_array, layouts_of
+from legroom.backends.jax.functions.comparison import few_of, ways_of
+from legroom.backends.jax.functions.cut import Cut, Uncut, cut_of, refuse_other_course
+from legroom.backends.jax.functions.flat import Flat, flattened
+from legroom.backends.jax.functions.parts import Parts, Ways, added, beginning, summed_dtype
+from legroom.backends.jax.step.needs import SlicedNeeds
+from legroom.backends.jax.step.program import Program
+from legroom.backends.keras.slices.rules import Rules
+from legroom.backends.steps import Needs
+from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.traces import LayerCost
+
+__all__ = ["FunctionStep"]
+
+_HALVES = ("float16", "bfloat16")
+
+
+class FunctionStep:
+    """A function compiled by `jax.jit`.
+
+    Args:
+        function: The function.
+        call: A first call of it.
+
+    Raises:
+        Uncut: If it has no batch, or does more than to return something.
+    """
+
+    def __init__(self, function: Any, call: Call) -> None:
+        self._function = function
+        self.pool = default_pool()
+        self.done: list[Any] = []
+        self._traces: dict[int, Any] = {}
+        self._flats: dict[int, Flat] = {}
+        self._wholes: dict[int, Program] = {}
+        self._slices: dict[Any, Program] = {}
+        self._cut: Cut | None = None
+        self._ways = Ways((), ())
+        self._rules: Rules | None = None
+        self._smallest: int | None = None
+        self._layout = self._layout_of(call)
+
+    def _layout_of(self, call: Call) -> Layout:
+        """What it is called with. Another number of samples shows whether that is right."""
+        traced = call.of(self._function.trace)
+        _refuse_effects(call, traced)
+        failure: Exception | None = None
+        for layout in layouts_of(call, traced):
+            samples = layout.samples(call)
+            assert samples is not None
+            other = few if (few := sum(few_of(samples))) != samples else samples + 1
+            try:
+                traced_otherwise = layout.with_samples(call, other).of(self._function.trace)
+            except Exception as error:  # of the user's code, which was not made for such a batch
+                failure = failure or error
+            else:
+                self._traces = {samples: traced, other: traced_otherwise}
+                self._other = other
+                return layout
+        assert failure is not None
+        raise Uncut(f"it does not run on another number of samples: {in_a_line(failure)}")
+
+    @property
+    def dynamic(self) -> Sequence[int]:
+        """The leaves of its calls that are arrays or numbers for JAX."""
+        return self._layout.dynamic
+
+    def plain(self) -> Callable[[Call], Any]:
+        """The step as it runs without legroom."""
+        return lambda call: call.of(self._function)
+
+    def samples(self, call: Call) -> int | None:
+        """The number of samples in a batch."""
+        return self._layout.samples(call)
+
+    def run(self, call: Call, slice_size: int | None) -> Any:
+        """Run a batch in slices, or whole; out of memory means that nothing has happened."""
+        samples = self.samples(call)
+        if slice_size is None or samples is None or slice_size >= samples:
+            outputs = self._run_whole(call, samples)
+        else:
+            try:
+                outputs = self._run_slices(call, samples, slice_size)
+            except Uncut as refusal:  # this size of slices would do something else
+                outputs = self._run_whole(call, samples)
+                say_left_out("a batch runs whole, because it can't be sliced", str(refusal))
+        self.done.append(outputs)
+        return outputs
+
+    # Whole.
+
+    def _run_whole(self, call: Call, samples: int | None) -> Any:
+        if samples is None or not self.pool.has_limit():
+            return call.of(self._function)
+        made = self._whole(call, samples)(*self._given(call))
+        return jax.tree.unflatten(self._traced(call, samples).out_tree, made)
+
+    def _whole(self, call: Call, samples: int) -> Program:
+        if samples not in self._wholes:
+            run = jex.jaxpr_as_fun(self._traced(call, samples).jaxpr)
+            order = self._order()
+
+            def whole(given: list[Any], kept: list[Any]) -> Any:
+                leaves = [*given, *kept]
+                return run(*(leaves[number] for number in order))
+
+            gives = (0,) if self._layout.donated else ()
+            self._wholes[samples] = Program(whole, self.pool, gives, missed=True)
+        return self._wholes[samples]
+
+    def _given(self, call: Call, leave_out: Sequence[int] = ()) -> tuple[list[Any], list[Any]]:
+        """What is given away and what is kept; nothing in the place of what is left out."""
+        leaves = [None if k in leave_out else x for k, x in enumerate(self._layout.leaves(call))]
+        donated = set(self._layout.donated)
+        kept = [x for k, x in enumerate(leaves) if k not in donated]
+        return [leaves[k] for k in self._layout.donated], kept
+
+    def _order(self) -> list[int]:
+        """Where each leaf is, in what is given away and then what is kept."""
+        donated = list(self._layout.donated)
+        kept = [k for k in range(len(self._layout.dynamic)) if k not in set(donated)]
+        places = {k: place for place, k in enumerate([*donated, *kept])}
+        return [places[k] for k in range(len(places))]
+
+    def _traced(self, call: Call, samples: int) -> Any:
+        if samples not in self._traces:
+            self._traces[samples] = self._layout.with_samples(call, samples).of(
+                self._function.trace
+            )
+        return self._traces[samples]
+
+    # In slices.
+
+    def _run_slices(self, call: Call, samples: int, size: int) -> Any:
+        cut, ways = self._cut, self._ways
+        assert cut is not None
+        spans = _spans(samples, size, self._least(call))
+        finish = self._finish(call, samples)  # looked at before anything runs
+        counts: list[Any] = []
+        if cut.counts:
+            counts = self._beginning(ways.counts, cut.counts, call, samples)
+            for start, stop in spans:
+                program = self._slice(call, stop - start, "count")
+                counts = program(counts, self._part(call, start, stop), *_at(start, stop, samples))
+        sums = self._beginning(ways.sums, cut.sums, call, samples)
+        pieces = []
+        for start, stop in spans:
+            program = self._slice(call, stop - start, "give")
+            leaves = self._part(call, start, stop)
+            sums, joined = program(sums, leaves, counts, *_at(start, stop, samples))
+            pieces.append(joined)
+        given, kept = self._given(call, self._layout.batch)
+        made = finish(given, kept, counts, sums)
+        return self._put_together(call, samples, made, pieces)
+
+    def _put_together(self, call: Call, samples: int, made: list[Any], pieces: list[Any]) -> Any:
+        assert self._cut is not None
+        passed = self._parts(call, samples).passed_on()
+        leaves = self._layout.leaves(call)
+        parts = iter(zip(*pieces, strict=True))
+        outputs = []
+        for number, (value, axis) in enumerate(zip(made, self._cut.joined, strict=True)):
+            if axis is not None:
+                outputs.append(jnp.concatenate(next(parts), axis=axis))
+            elif number in passed:
+                outputs.append(jnp.asarray(leaves[passed[number]]))
+            else:
+                outputs.append(value)
+        return jax.tree.unflatten(self._traced(call, samples).out_tree, outputs)
+
+    def _part(self, call: Call, start: int, stop: int) -> list[Any]:
+        """What a slice is called with."""
+        batch = set(self._layout.batch)
+        leaves = self._layout.leaves(call)
+        return [x[start:stop] if k in batch else x for k, x in enumerate(leaves)]
+
+    def _slice(self, call: Call, samples: int, what: str) -> Program:
+        if (samples, what) not in self._slices:
+            parts = self._parts(call, samples)
+            ways = self._ways.counts if what == "count" else self._ways.sums
+
+            def count(totals: list[Any], leaves: list[Any], start: Any, share: Any) -> Any:
+                return _all_added(ways, totals, parts.count(leaves, start), share)
+
+            def give(
+                totals: list[Any], leaves: list[Any], counts: Any, start: Any, share: Any
+            ) -> Any:
+                sums, joined = parts.give(leaves, counts, start)
+                return _all_added(ways, totals, sums, share), joined
+
+            self._slices[samples, what] = Program(
+                count if what == "count" else give, self.pool, (0,)
+            )
+        return self._slices[samples, what]
+
+    def _finish(self, call: Call, samples: int) -> Program:
+        if (samples, "finish") not in self._slices:
+            parts, order = self._parts(call, samples), self._order()
+
+            def finish(given: list[Any], kept: list[Any], counts: Any, sums: Any) -> Any:
+                leaves = [*given, *kept]
+                return parts.finish([leaves[number] for number in order], counts, sums)
+
+            # What slices give is as large as the weights, and new ones can be written over it.
+            gives = (0,) if self._layout.donated else (3,)
+            self._slices[samples, "finish"] = Program(finish, self.pool, gives, missed=True)
+        return self._slices[samples, "finish"]
+
+    def _parts(self, call: Call, samples: int) -> Parts:
+        assert self._cut is not None
+        return Parts(self._flat(call, samples), self._cut, samples)
+
+    def _flat(self, call: Call, samples: int) -> Flat:
+        if samples not in self._flats:
+            flat = flattened(self._traced(call, samples).jaxpr)
+            refuse_other_course(flat, next(iter(self._flats.values()), flat))
+            self._flats[samples] = flat
+        return self._flats[samples]
+
+    def _least(self, call: Call) -> int:
+        """The smallest slice: what broadcasts does something else with a single sample."""
+        if self._smallest is None:
+            try:
+                self._flat(call, 1)
+                self._smallest = 1
+            except Uncut:
+                self._smallest = 2
+        return self._smallest
+
+    def _beginning(self, ways: Sequence[str], places: Any, call: Call, samples: int) -> list[Any]:
+        flat = self._flat(call, samples)
+        pairs = zip(ways, places, strict=True)
+        return [beginning(way, flat.at(place).aval) for way, place in pairs]
+
+    # What the guard asks.
+
+    def rules(self, call: Call) -> Rules:
+        """Whether it may be sliced; found out on the first call."""
+        if self._rules is None:
+            try:
+                self._rules = self._find_rules(call)
+            except Uncut as refusal:
+                self._rules = Rules(refusal=str(refusal))
+        return self._rules
+
+    def _find_rules(self, call: Call) -> Rules:
+        samples = self.samples(call)
+        if samples is None:
+            raise Uncut("its arguments do not share a first axis of samples")
+        sizes = few_of(samples)
+        few = sum(sizes)
+        weights = self._layout.weights
+        cut = cut_of(self._flat(call, samples), self._flat(call, self._other), weights)
+        self._cut = cut
+        try:
+            self._ways = ways_of(
+                cut, functools.partial(self._parts, call), functools.partial(self._part, call),
+                weights, sizes, self.pool, halves=_computes_in_halves(self._flat(call, few)),
+            )  # fmt: skip
+        except Exception as error:
+            if not errors.is_oom(error):
+                raise
+            raise Uncut(f"{few} samples were too much for a comparison") from None
+        finally:
+            gc.collect()
+            self.pool.forget_cached()
+        return Rules(coupled=cut.coupled)
+
+    def needs(self, call: Call, free: int | None) -> Needs | None:
+        """What it should need on batches like this, by XLA."""
+        samples = self.samples(call)
+        if samples is None:
+            return None
+        whole = self._whole(call, samples).needs(*self._given(call))
+        if whole is None:
+            return None
+        rules = None if free is None or whole <= free else self.rules(call)
+        if rules is None or rules.refusal is not None:
+            return SlicedNeeds(samples, whole)
+        return SlicedNeeds(samples, whole, lambda size: self._slice_needs(call, samples, size))
+
+    def _slice_needs(self, call: Call, samples: int, size: int) -> int | None:
+        assert self._cut is not None
+        stop = max(stop - start for start, stop in _spans(samples, size, self._least(call)))
+        flat = self._flat(call, samples)
+        avals = [flat.at(place).aval for place in self._cut.counts]
+        counts = [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
+        avals = [flat.at(place).aval for place in self._cut.sums]
+        sums = [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
+        program = self._slice(call, stop, "give")
+        taken = program.needs(sums, self._part(call, 0, stop), counts, *_at(0, stop, samples))
+        held = sum(x.size * x.dtype.itemsize for x in sums)
+        return None if taken is None else taken + held
+
+    def usable(self, *, planned: bool) -> float:
+        """The share of what is free that a size above those that were seen may need."""
+        return 1.0
+
+    def tensors(self, samples: int) -> Sequence[tuple[str, int]]:
+        """The largest tensors of a slice: not known."""
+        return ()
+
+    def layer_costs(self, call: Call) -> tuple[Sequence[LayerCost], bool]:
+        """What layers keep for their gradients: a function shows no layers."""
+        return (), False
+
+    def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
+        """There are no layers."""
+
+    def put_in_order(self, samples: int) -> None:
+        """XLA has an order of its own."""
+
+    @property
+    def lean_saves(self) -> int:
+        """Whole batches take what they take without legroom."""
+        return 0
+
+    @property
+    def unborn_bytes(self) -> int:
+        """All state is there before the first step."""
+        return 0
+
+    def go_lean(self, lean: bool = True) -> None:
+        """Whole batches take what they take without legroom."""
+
+    def is_oom(self, error: BaseException) -> bool:
+        """Whether an error means that memory ran out."""
+        return errors.is_oom(error)
+
+    def is_about_data(self, error: BaseException) -> bool:
+        """Whether JAX raises such errors for what is in a batch: it does not look."""
+        return False
+
+    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
+        """Where it ran out, and how many bytes were asked for."""
+        return None, errors.needed_bytes(error)
+
+    @property
+    def oom_seconds(self) -> float:
+        """What running out costs, about."""
+        return self.pool.oom_seconds
+
+    @property
+    def broken_by_oom(self) -> bool:
+        """Whether what the step was given is gone."""
+        return False
+
+    def recover(self) -> None:
+        """Free what a failed step left behind."""
+        gc.collect()
+        self.pool.forget_cached()
+
+
+def _refuse_effects(call: Call, traced: Any) -> None:
+    if traced.jaxpr.effects:
+        raise Uncut("it prints or calls Python while it runs (jax.debug, callbacks)")
+    if len(traced.jaxpr.jaxpr.invars) != len(jax.tree.leaves(traced.args_info)):
+        raise Uncut("this JAX gives it more than its arguments")
+    if any(isinstance(x, jax.Array) and len(x.devices()) > 1 for x in call.leaves):
+        raise Uncut("its arrays lie on several devices")
+    if not any(is_array(x) for x in call.leaves):
+        raise Uncut("none of its arguments is an array")
+
+
+def _computes_in_halves(flat: Flat) -> bool:
+    made = (x.aval for operation in flat.operations for x in operation.outvars)
+    return any(str(getattr(aval, "dtype", "")) in _HALVES for aval in made)
+
+
+def _all_added(ways: Sequence[str], totals: Any, values: Any, share: Any) -> list[Any]:
+    rows = zip(ways, totals, values, strict=True)
+    return [added(way, total, value, share) for way, total, value in rows]
+
+
+def _at(start: int, stop: int, samples: int) -> tuple[Any, Any]:
+    """Where a slice begins, and its share of the batch."""
+    return jnp.uint32(start), jnp.float32((stop - start) / samples)
+
+
+def _spans(samples: int, size: int, least: int) -> list[tuple[int, int]]:
+    """The samples of each slice: as few slices as the size allows, and none below the least."""
+    count = min(-(-samples // max(size, least)), samples // least)
+    bounds = [samples * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(bounds))

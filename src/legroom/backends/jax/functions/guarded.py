@@ -1,0 +1,127 @@
+"""Training steps written by hand: functions compiled by `jax.jit`.
+
+A step is told apart by what it is called with: with other types, other shapes but for the number of
+samples, or another static argument it is another step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from legroom.backends import patches
+from legroom.backends.careful import Careful, is_users_own
+from legroom.backends.jax.device.caps import cap_loop
+from legroom.backends.jax.functions.call import Call, is_array
+from legroom.backends.jax.functions.cut import Uncut
+from legroom.backends.jax.functions.function_step import FunctionStep
+from legroom.backends.stand_in import StandIn
+from legroom.core.aside import in_a_line, say_left_out
+from legroom.core.errors import LegroomError
+
+__all__ = ["GuardedFunction", "advise_loops", "guard_functions", "guarded_function"]
+
+# A function that is called with ever new shapes is a new step each time; the oldest are dropped.
+_MOST_STEPS = 32
+
+
+def guarded_function(
+    function: Any, guard: Callable[[Any], Callable[[Any], Any]], returns: Any = None
+) -> Any:
+    """Guard a step.
+
+    Args:
+        function: The step.
+        guard: Makes the guarded runner.
+        returns: How its results are put together: on JAX that is found out.
+    """
+    if returns is not None:
+        raise LegroomError(
+            "On JAX legroom finds out how results are put together: by where the step adds up its "
+            f"samples. Leave returns= out. Received: {returns!r}"
+        )
+    if not all(hasattr(function, name) for name in ("trace", "lower", "__wrapped__")):
+        _say_plain(
+            function, "legroom guards functions compiled by jax.jit: put @jax.jit below "
+            "@legroom.step. Those of flax.nnx.jit, pmap and others change or share more than they "
+            "return",
+        )  # fmt: skip
+        return function
+    return GuardedFunction(function, guard)
+
+
+def advise_loops() -> None:
+    """There is nothing that tells a loop in JAX from other programs."""
+
+
+def guard_functions(guard: Callable[[Any], Callable[[Any], Any]]) -> None:
+    """There is no one place where functions on JAX apply an optimizer."""
+
+
+class GuardedFunction(StandIn):
+    """A step that is called like the function it stands for."""
+
+    def __init__(self, function: Any, guard: Callable[[Any], Callable[[Any], Any]]) -> None:
+        super().__init__(function)
+        self._guard = guard
+        self._steps: list[_Known] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step, guarded."""
+        call = Call(args, kwargs)
+        if patches.is_off() or any(isinstance(x, jax.core.Tracer) for x in call.leaves):
+            return self._function(*args, **kwargs)  # which is a part of a larger program then
+        step = next((one for one in self._steps if one.is_for(call)), None)
+        if step is None:
+            del self._steps[: len(self._steps) + 1 - _MOST_STEPS]
+            self._steps.append(step := self._known(call))
+        return step.run(call)
+
+    def _known(self, call: Call) -> _Known:
+        cap_loop()
+        try:
+            step = FunctionStep(self._function, call)
+        except Exception as error:
+            if isinstance(error, Uncut):
+                _say_plain(self._function, str(error))
+            elif not is_users_own(error):  # theirs is raised again when it runs
+                self._say_unguarded(error)
+            return _Known(call, range(len(call.leaves)), lambda call: call.of(self._function))
+        return _Known(call, step.dynamic, Careful(step, self._guard, self._say_unguarded))
+
+    def _say_unguarded(self, error: BaseException) -> None:
+        _say_plain(self._function, f"legroom itself failed (please report it): {in_a_line(error)}")
+
+
+class _Known:
+    """A step that was met.
+
+    Args:
+        call: The call that it was met with.
+        dynamic: The leaves of such calls that are arrays or numbers for JAX.
+        run: Runs it.
+    """
+
+    def __init__(self, call: Call, dynamic: Any, run: Callable[[Call], Any]) -> None:
+        self.run = run
+        self._tree = call.tree
+        self._dynamic = frozenset(dynamic)
+        self._traits = [self._trait(k, x) for k, x in enumerate(call.leaves)]
+
+    def is_for(self, call: Call) -> bool:
+        """Whether a call is one of this step."""
+        return self._tree == call.tree and all(
+            self._trait(k, x) == self._traits[k] for k, x in enumerate(call.leaves)
+        )
+
+    def _trait(self, number: int, leaf: Any) -> Any:
+        if number not in self._dynamic:
+            return leaf
+        return (leaf.shape[1:], leaf.dtype) if is_array(leaf) else type(leaf)
+
+
+def _say_plain(function: Any, reason: str) -> None:
+    name = getattr(function, "__name__", "the step")
+    say_left_out(f"{name} runs as it is, without legroom", reason)
