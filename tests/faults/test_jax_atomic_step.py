@@ -54,3 +54,14 @@ def test_whenever_ctrl_c_is_pressed() -> None:
     # Keras itself drops what comes while it reads the logs of a batch.
     assert sum(seen[kind]["interrupted"] for kind in kinds) >= 20, seen
     assert seen["plain"]["lost"], "plain Keras has lost nothing: Ctrl-C came at harmless moments"
+
+
+def test_wherever_a_step_by_hand_runs_out() -> None:
+    kinds = ("kept", "donated", "sliced")
+    seen = seen_by("jax_loop_child.py", "8", *kinds, "plain")
+    for kind in kinds:
+        assert seen[kind]["torn"] == [], seen[kind]
+        assert seen[kind]["lost"] == [], seen[kind]
+        assert seen[kind]["undone"] >= 2, seen[kind]
+        assert seen[kind]["done"] >= 2, seen[kind]
+    assert seen["plain"]["lost"], "the plain step has lost nothing: there was no failure to survive"

@@ -29,7 +29,7 @@ EXPECTED = {
 
 def test_every_example_is_tested() -> None:
     # Two have tests of their own: the pairs of test-versions have neither PyTorch nor JAX.
-    names = {*EXPECTED, "pytorch_loop", "jax_images"}
+    names = {*EXPECTED, "pytorch_loop", "jax_images", "jax_loop"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     listed = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}.py`" in listed for name in names)

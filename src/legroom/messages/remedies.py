@@ -26,6 +26,8 @@ _MOST = 12
 _ABSURD = 10**12  # bytes: no single device has as much
 _LARGEST_BATCH = 65536  # a first axis longer than this is none
 _FLOATS = ("float32", "float64")
+# Where loops by hand are cut, by framework.
+_STEPS = {"torch": "the function that calls backward()", "jax": "@jax.jit"}
 # Ops that draw, without a layer's name before them.
 _DRAWS = re.compile(r"(?:Stateless|Stateful)?(?:Random|TruncatedNormal)\w*$")
 
@@ -216,21 +218,21 @@ def _on_a_device(case: Case) -> Iterator[Remedy]:
 def _in_slices(facts: Facts, slices: str, saved: int | None) -> Remedy:
     """The training that failed, in slices."""
     how = f"{slices}: the same training, less at a time."
-    if _is_plain_torch(facts):
+    if facts.framework in _STEPS and facts.layer is None:  # only Keras tells the layer
         return Remedy(
             f"Put one step into a function and run it{how} For a Keras model, legroom run train.py "
             "does it without a change.",
-            code="@legroom.step  # above the function that calls backward()",
+            code=f"@legroom.step  # above {_STEPS[facts.framework]}",
             bytes_saved=saved,
         )
-    # A loop by hand on JAX is not guarded; only Keras tells which layer it was calling.
-    sure = facts.framework in ("tensorflow", "torch") or facts.layer is not None
-    words = "Run it" if sure else "If it is Keras, run it"
-    return by_guarding(Remedy(f"{words}{how}", bytes_saved=saved))
+    sure = facts.framework == "tensorflow" or facts.layer is not None
+    return by_guarding(
+        Remedy(f"{'Run it' if sure else 'If it is Keras, run it'}{how}", bytes_saved=saved)
+    )
 
 
 def _is_plain_torch(facts: Facts) -> bool:
-    """Whether it may be a loop by hand: only Keras tells which layer it was calling."""
+    """Whether it may be a loop by hand."""
     return facts.framework == "torch" and facts.layer is None
 
 

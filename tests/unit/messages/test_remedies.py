@@ -42,7 +42,7 @@ def advised(text: str) -> str:
         (TORCH, "DataLoader(…, batch_size=…)", "model.fit"),
         (BY_KERAS, "Run it in slices", "@legroom.step"),
         (BY_KERAS, "model.fit(x, y, batch_size=…)", "DataLoader"),
-        (JAX, "If it is Keras, run it in slices", "@legroom.step"),
+        (JAX, "@legroom.step  # above @jax.jit", "backward()"),
     ],
     ids=["table", "dense", "embedded", "drawn", "torch", "loader", "keras", "fit", "jax"],
 )
