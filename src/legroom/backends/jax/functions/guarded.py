@@ -6,7 +6,7 @@ samples, or another static argument it is another step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -71,7 +71,8 @@ class GuardedFunction(StandIn):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step, guarded."""
         call = Call(args, kwargs)
-        if patches.is_off() or any(isinstance(x, jax.core.Tracer) for x in call.leaves):
+        types = set(map(type, call.leaves))  # few, and asking each leaf takes longer
+        if patches.is_off() or any(issubclass(x, jax.core.Tracer) for x in types):
             return self._function(*args, **kwargs)  # which is a part of a larger program then
         step = next((one for one in self._steps if one.is_for(call)), None)
         if step is None:
@@ -104,22 +105,27 @@ class _Known:
         run: Runs it.
     """
 
-    def __init__(self, call: Call, dynamic: Any, run: Callable[[Call], Any]) -> None:
+    def __init__(self, call: Call, dynamic: Sequence[int], run: Callable[[Call], Any]) -> None:
         self.run = run
         self._tree = call.tree
-        self._dynamic = frozenset(dynamic)
-        self._traits = [self._trait(k, x) for k, x in enumerate(call.leaves)]
+        arrays = [number for number in dynamic if is_array(call.leaves[number])]
+        self._arrays = [(k, call.leaves[k].shape[1:], call.leaves[k].dtype) for k in arrays]
+        self._numbers = [(k, type(call.leaves[k])) for k in set(dynamic) - set(arrays)]
+        static = sorted(set(range(len(call.leaves))) - set(dynamic))
+        self._static = [(k, call.leaves[k]) for k in static]
 
     def is_for(self, call: Call) -> bool:
         """Whether a call is one of this step."""
-        return self._tree == call.tree and all(
-            self._trait(k, x) == self._traits[k] for k, x in enumerate(call.leaves)
+        if call.tree != self._tree:
+            return False
+        leaves = call.leaves
+        for number, shape, dtype in self._arrays:
+            leaf = leaves[number]
+            if not hasattr(leaf, "dtype") or leaf.shape[1:] != shape or leaf.dtype != dtype:
+                return False
+        return all(type(leaves[k]) is kind for k, kind in self._numbers) and all(
+            leaves[k] == leaf for k, leaf in self._static
         )
-
-    def _trait(self, number: int, leaf: Any) -> Any:
-        if number not in self._dynamic:
-            return leaf
-        return (leaf.shape[1:], leaf.dtype) if is_array(leaf) else type(leaf)
 
 
 def _say_plain(function: Any, reason: str) -> None:
