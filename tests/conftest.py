@@ -33,6 +33,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["LEGROOM_CACHE"] = "off"
 
 
+# How much TensorFlow logs is part of what some tests read, and JAX changes it when it is imported.
+_LOGS = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _logs_as_they_were() -> None:
+    """Importing JAX, for which collecting its tests is enough, quiets the children of all tests."""
+    if _LOGS is None:
+        os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    else:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = _LOGS
+
+
 @pytest.fixture(autouse=True)
 def _default_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins with sizes in MB and GB: the family that a size is written in stays."""

@@ -15,7 +15,10 @@ import pytest
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
+pytest.importorskip("flax")
 import jax.numpy as jnp  # noqa: E402
+from flax import linen, nnx  # noqa: E402
+from flax.training.train_state import TrainState  # noqa: E402
 
 import legroom  # noqa: E402
 from legroom.core.events import listening  # noqa: E402
@@ -305,6 +308,88 @@ def test_what_is_not_compiled_runs_as_it_is():
         step = legroom.step(mean)
     assert step is mean
     assert ["put @jax.jit below @legroom.step" in note for note in notes(events)] == [True]
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_flax_nnx(graph):
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.one = nnx.Linear(12, 16, rngs=rngs)
+            self.drop = nnx.Dropout(0.4, rngs=rngs)
+            self.two = nnx.Linear(16, 5, rngs=rngs)
+
+        def __call__(self, x):
+            return self.two(self.drop(jnp.tanh(self.one(x))))
+
+    def trained(decorate):
+        model = Net(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, ADAM, wrt=nnx.Param)
+        metrics = nnx.MultiMetric(hits=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
+
+        @decorate
+        @nnx.jit(graph=graph)
+        def step(model, optimizer, metrics, x, y):
+            def loss(model):
+                made = model(x)
+                return CROSS_ENTROPY(made, y).mean(), made
+
+            (value, made), gradients = nnx.value_and_grad(loss, has_aux=True)(model)
+            metrics.update(loss=value, logits=made, labels=y)
+            optimizer.update(model, gradients)
+            return value
+
+        for batch in BATCHES:
+            step(model, optimizer, metrics, *batch)
+        told = [float(x) for x in metrics.compute().values()]
+        state = jax.tree.leaves(nnx.state((model, optimizer)))
+        return [np.asarray(x, "float64") for x in state if x.dtype == "float32"], told
+
+    plain, told = trained(lambda step: step)
+    events = []
+    with listening(events.append):
+        sliced, told_too = trained(legroom.step(slice_size=4))
+    assert sliced_sizes(events) == {4}
+    assert not notes(events)
+    np.testing.assert_allclose(told, told_too, rtol=1e-5)
+    for one, other in zip(plain, sliced, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("moves", [ADAM, CLIPPED])
+def test_flax_linen(moves):
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x, train=True):
+            x = linen.Conv(8, (3,))(x[..., None])
+            x = linen.LayerNorm()(linen.relu(x)).reshape(len(x), -1)
+            x = linen.Dropout(0.3, deterministic=not train)(x)
+            return linen.Dense(5)(x)
+
+    net = Net()
+    variables = net.init(jax.random.key(0), BATCHES[0][0], train=False)
+
+    @jax.jit
+    def step(state, batch, rng):
+        def loss(weights):
+            rngs = {"dropout": jax.random.fold_in(rng, state.step)}
+            made = state.apply_fn({"params": weights}, batch["image"], rngs=rngs)
+            return CROSS_ENTROPY(made, batch["label"]).mean(), made
+
+        (value, made), gradients = jax.value_and_grad(loss, has_aux=True)(state.params)
+        logs = {"loss": value, "accuracy": (made.argmax(-1) == batch["label"]).mean()}
+        return state.apply_gradients(grads=gradients), logs
+
+    events, ends = [], []
+    with listening(events.append):
+        for one in (step, legroom.step(slice_size=4)(step)):
+            state = TrainState.create(apply_fn=net.apply, params=variables["params"], tx=moves)
+            for x, y in BATCHES:
+                state, logs = one(state, {"image": x, "label": y}, jax.random.key(1))
+            ends.append((state, logs))
+    assert sliced_sizes(events) == {4}
+    assert not notes(events)
+    for one, other in zip(*map(jax.tree.leaves, ends), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_loop_of_keras_without_fit():

@@ -96,7 +96,7 @@ def layouts_of(call: Call, traced: Any) -> Iterator[Layout]:
         if n is not None and not s and not _is_key(x)
     )  # fmt: skip
     if not counted:
-        raise Uncut("none of its arguments is a batch: it returns them all anew")
+        raise Uncut("none of its arguments is a batch: it returns all of them, as what it trains")
     samples = max(counted, key=lambda n: counted[n])
     infos = jax.tree.leaves(traced.args_info)
     donated = [k for k, info in enumerate(infos) if info.donated]

@@ -126,7 +126,7 @@ class _Cutting:
             if any(x in counts for x in self._given_to(flat.upstream([one]))):
                 return [], [*names, "what the data is scaled by"]  # a count that needs another
         named = list(dict.fromkeys(name for name in names if name))
-        return ([], named or ["some of its operations"]) if names else (list(counts), [])
+        return ([], named or ["a part of the step"]) if names else (list(counts), [])
 
     def _sources(self, variable: Any) -> list[Any]:
         """The sums over samples that a value comes from."""

@@ -22,7 +22,7 @@ from legroom.backends.jax.device.pool import default_pool
 from legroom.backends.jax.functions.call import Call, Layout, is_array, layouts_of
 from legroom.backends.jax.functions.comparison import few_of, ways_of
 from legroom.backends.jax.functions.cut import Cut, Uncut, cut_of, refuse_other_course
-from legroom.backends.jax.functions.flat import Flat, flattened
+from legroom.backends.jax.functions.flat import Flat, Place, flattened
 from legroom.backends.jax.functions.parts import Parts, Ways, added, beginning, summed_dtype
 from legroom.backends.jax.step.needs import SlicedNeeds
 from legroom.backends.jax.step.program import Program
@@ -59,6 +59,7 @@ class FunctionStep:
         self._ways = Ways((), ())
         self._rules: Rules | None = None
         self._smallest: int | None = None
+        self._lost = False
         self._layout = self._layout_of(call)
 
     def _layout_of(self, call: Call) -> Layout:
@@ -96,6 +97,14 @@ class FunctionStep:
 
     def run(self, call: Call, slice_size: int | None) -> Any:
         """Run a batch in slices, or whole; out of memory means that nothing has happened."""
+        try:
+            return self._run(call, slice_size)
+        except Exception:
+            given, _ = self._given(call)
+            self._lost = any(isinstance(x, jax.Array) and x.is_deleted() for x in given)
+            raise
+
+    def _run(self, call: Call, slice_size: int | None) -> Any:
         samples = self.samples(call)
         if slice_size is None or samples is None or slice_size >= samples:
             outputs = self._run_whole(call, samples)
@@ -302,16 +311,22 @@ class FunctionStep:
 
     def _slice_needs(self, call: Call, samples: int, size: int) -> int | None:
         assert self._cut is not None
-        stop = max(stop - start for start, stop in _spans(samples, size, self._least(call)))
-        flat = self._flat(call, samples)
-        avals = [flat.at(place).aval for place in self._cut.counts]
-        counts = [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
-        avals = [flat.at(place).aval for place in self._cut.sums]
-        sums = [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
-        program = self._slice(call, stop, "give")
+        try:
+            spans = _spans(samples, size, self._least(call))
+            stop = max(stop - start for start, stop in spans)
+            program = self._slice(call, stop, "give")
+        except Uncut:  # slices of this size would do something else
+            return None
+        counts = self._totals(self._cut.counts, call, samples)
+        sums = self._totals(self._cut.sums, call, samples)
         taken = program.needs(sums, self._part(call, 0, stop), counts, *_at(0, stop, samples))
         held = sum(x.size * x.dtype.itemsize for x in sums)
         return None if taken is None else taken + held
+
+    def _totals(self, places: Sequence[Place], call: Call, samples: int) -> list[Any]:
+        """What slices are added up to, without its memory."""
+        avals = [self._flat(call, samples).at(place).aval for place in places]
+        return [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
 
     def usable(self, *, planned: bool) -> float:
         """The share of what is free that a size above those that were seen may need."""
@@ -363,8 +378,8 @@ class FunctionStep:
 
     @property
     def broken_by_oom(self) -> bool:
-        """Whether what the step was given is gone."""
-        return False
+        """Whether what the step was given is gone: then it can't be run again."""
+        return self._lost
 
     def recover(self) -> None:
         """Free what a failed step left behind."""

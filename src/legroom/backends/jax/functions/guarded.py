@@ -1,4 +1,4 @@
-"""Training steps written by hand: functions compiled by `jax.jit`.
+"""Training steps written by hand: functions compiled by `jax.jit`, or by `flax.nnx.jit` with it.
 
 A step is told apart by what it is called with: with other types, other shapes but for the number of
 samples, or another static argument it is another step.
@@ -42,14 +42,21 @@ def guarded_function(
             "On JAX legroom finds out how results are put together: by where the step adds up its "
             f"samples. Leave returns= out. Received: {returns!r}"
         )
-    if not all(hasattr(function, name) for name in ("trace", "lower", "__wrapped__")):
+    if _is_compiled(function):
+        return GuardedFunction(function, guard)
+    if _is_compiled(inner := getattr(function, "jitted_fn", None)):
+        # Of flax.nnx, whose objects are arrays within: it puts new ones into them when it is over.
+        function.jitted_fn = GuardedFunction(inner, guard)
+    else:
         _say_plain(
-            function, "legroom guards functions compiled by jax.jit: put @jax.jit below "
-            "@legroom.step. Those of flax.nnx.jit, pmap and others change or share more than they "
-            "return",
+            function, "legroom guards functions compiled by jax.jit or flax.nnx.jit: put @jax.jit "
+            "below @legroom.step",
         )  # fmt: skip
-        return function
-    return GuardedFunction(function, guard)
+    return function
+
+
+def _is_compiled(function: Any) -> bool:
+    return all(hasattr(function, name) for name in ("trace", "lower", "clear_cache"))
 
 
 def advise_loops() -> None:
