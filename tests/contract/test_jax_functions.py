@@ -244,6 +244,22 @@ def test_results_of_all_kinds():
         )  # fmt: skip
 
 
+def test_what_is_given_away_and_returned_as_it_was():
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(state, x, y):
+        gradients = jax.grad(mean)(state["weights"], x, y, None)
+        weights = jax.tree.map(lambda w, g: w - 0.1 * g, state["weights"], gradients)
+        return {**state, "weights": weights}, x
+
+    for x, y in BATCHES:
+        ends = []
+        for one in (step, legroom.step(slice_size=4)(step)):
+            state = {"weights": net(), "frozen": jnp.arange(3), "key": jax.random.PRNGKey(1)}
+            ends.append(one(state, jnp.asarray(x), y))
+        for one, other in zip(*map(jax.tree.leaves, ends), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def test_arguments_of_all_kinds():
     @functools.partial(jax.jit, static_argnums=(0,), static_argnames=("scale",))
     def step(apply, weights, rate, scale=1.0, *, batch):

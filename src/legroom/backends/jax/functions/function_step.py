@@ -179,24 +179,21 @@ class FunctionStep:
             leaves = self._part(call, start, stop)
             sums, joined = program(sums, leaves, counts, *_at(start, stop, samples))
             pieces.append(joined)
+        # All that may run out comes before the weights are given away.
+        joined = iter(self._joined(pieces))
         given, kept = self._given(call, self._layout.batch)
         made = finish(given, kept, counts, sums)
-        return self._put_together(call, samples, made, pieces)
-
-    def _put_together(self, call: Call, samples: int, made: list[Any], pieces: list[Any]) -> Any:
-        assert self._cut is not None
-        passed = self._parts(call, samples).passed_on()
-        leaves = self._layout.leaves(call)
-        parts = iter(zip(*pieces, strict=True))
-        outputs = []
-        for number, (value, axis) in enumerate(zip(made, self._cut.joined, strict=True)):
-            if axis is not None:
-                outputs.append(jnp.concatenate(next(parts), axis=axis))
-            elif number in passed:
-                outputs.append(jnp.asarray(leaves[passed[number]]))
-            else:
-                outputs.append(value)
+        rows = zip(made, cut.joined, strict=True)
+        outputs = [value if axis is None else next(joined) for value, axis in rows]
         return jax.tree.unflatten(self._traced(call, samples).out_tree, outputs)
+
+    def _joined(self, pieces: Sequence[Sequence[Any]]) -> list[Any]:
+        """What slices return for each sample, put together."""
+        assert self._cut is not None
+        axes = [axis for axis in self._cut.joined if axis is not None]
+        parts = zip(*pieces, strict=True)
+        made = [jnp.concatenate(x, axis=axis) for x, axis in zip(parts, axes, strict=True)]
+        return list(jax.block_until_ready(made)) if self.pool.has_limit() else made
 
     def _part(self, call: Call, start: int, stop: int) -> list[Any]:
         """What a slice is called with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -62,22 +62,17 @@ class Parts:
     def finish(
         self, leaves: Sequence[Any], counts: Sequence[Any], sums: Sequence[Any]
     ) -> list[Any]:
-        """The rest of the step; None for what is joined, and what it returns as it was given."""
-        flat, inputs = self._flat, set(self._flat.inputs)
+        """The rest of the step; None for what is joined."""
+        flat = self._flat
         given = self._given(leaves)
         places = (*self._cut.counts, *self._cut.sums)
         for place, value in zip(places, (*counts, *sums), strict=True):
             variable = flat.at(place)
             given[variable] = value.astype(variable.aval.dtype)
         outputs = zip(flat.outputs, self._cut.joined, strict=True)
-        wanted = [(x, axis is None and not _is_in(x, inputs)) for x, axis in outputs]
+        wanted = [(x, axis is None) for x, axis in outputs]
         made = iter(flat.run([x for x, is_made in wanted if is_made], given))
         return [next(made) if is_made else None for _, is_made in wanted]
-
-    def passed_on(self) -> Mapping[int, int]:
-        """Which of the outputs are inputs as they were, by number."""
-        numbers = {x: number for number, x in enumerate(self._flat.inputs)}
-        return {k: numbers[x] for k, x in enumerate(self._flat.outputs) if _is_in(x, numbers)}
 
     def _run(
         self, wanted: Sequence[Any], leaves: Sequence[Any], counts: Sequence[Any], start: Any
@@ -92,10 +87,6 @@ class Parts:
     def _given(self, leaves: Sequence[Any]) -> dict[Any, Any]:
         pairs = zip(self._flat.inputs, leaves, strict=True)
         return {variable: value for variable, value in pairs if value is not None}
-
-
-def _is_in(atom: Any, variables: Any) -> bool:
-    return not hasattr(atom, "val") and atom in variables
 
 
 def _draws(
