@@ -22,6 +22,7 @@ LEGROOM = str(Path(sysconfig.get_path("scripts")) / "legroom")
 CHILD = Path(__file__).with_name("kept_child.py")
 TORCH_CHILD = Path(__file__).with_name("kept_torch_child.py")
 JAX_CHILD = Path(__file__).with_name("kept_jax_child.py")
+JAX_LOOP_CHILD = Path(__file__).with_name("kept_jax_loop_child.py")
 TIMEOUT = 240
 
 

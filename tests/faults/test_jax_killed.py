@@ -1,4 +1,4 @@
-"""Trainings by Keras on JAX, killed at random moments, come to the same weights, bit for bit."""
+"""Trainings on JAX, killed at random moments, come to the same weights, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from .killing import JAX_CHILD, Killed, killed_and_finished
+from .killing import JAX_CHILD, JAX_LOOP_CHILD, Killed, killed_and_finished
 
 pytestmark = pytest.mark.on_jax("test_killed has the same for TensorFlow")
 
 # Each is two calls of `fit`.
 CASES = ["arrays", "unbuilt", "sequence", "generator", "pipeline"]
+
+
+def test_loops_by_hand(tmp_path: Path) -> None:
+    """Without Keras, which is not even imported."""
+    cases = ["trees", "train_state", "objects"]
+    kills = [(signal.SIGKILL, part) for part in (0, 1, 4, 6, 8)]
+    killed = killed_and_finished(tmp_path, JAX_LOOP_CHILD, cases, kills, seed=1)
+    assert "of the loop resumes after batch" in killed.said
 
 
 def test_keras_models(tmp_path: Path) -> None:

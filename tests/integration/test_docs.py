@@ -19,7 +19,7 @@ SETUP = re.compile(r"<!-- test:\n(.*?)-->", re.DOTALL)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TRIED = [path for path in sorted(DOCS.rglob("*.md")) if SETUP.search(path.read_text())]
 # Each framework in a process of its own.
-PYTORCH = DOCS / "guides" / "pytorch.md"
+OWN = {DOCS / "guides" / "pytorch.md": "torch", DOCS / "guides" / "jax.md": "jax"}
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_pages_are_tried() -> None:
     assert {"index.md", "guides/custom-loops.md", "guides/input.md"} <= names
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
+@pytest.mark.parametrize("framework", ["tensorflow", *OWN.values()])
 def test_code_in_pages_runs(tmp_path: Path, framework: str) -> None:
     script = ["import runpy"]
-    pages = [page for page in TRIED if (page == PYTORCH) == (framework == "torch")]
+    pages = [page for page in TRIED if OWN.get(page, "tensorflow") == framework]
     for number, page in enumerate(pages):
         text = page.read_text()
         parts = [*SETUP.findall(text), *BLOCK.findall(text)]

@@ -237,8 +237,12 @@ class State(Protocol):
         """What a part of a training is now, in plain values and arrays; None if it is unknown."""
         ...
 
-    def put(self, part: Any, kept: Any) -> None:
-        """Put back what `take` has taken."""
+    def put(self, part: Any, kept: Any) -> Any:
+        """Put back what `take` has taken; returns what stands in its place, if that is new."""
+        ...
+
+    def is_replaced(self, part: Any) -> bool:
+        """Whether a loop puts something new in the place of a part, and does not write to it."""
         ...
 
     def random_ops_in(self, graph: Any) -> list[str]:

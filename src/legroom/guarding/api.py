@@ -147,7 +147,8 @@ def resumable(dataset: Iterable[T], state: Any) -> Iterator[T]:
             read and passed over up to the place, so it must come in the same order again.
         state: What the loop changes, by name: models, optimizers, metrics, variables, lists and
             dicts of plain values; on PyTorch modules, optimizers, schedulers, a `GradScaler`, and
-            whatever else has a `state_dict`.
+            whatever else has a `state_dict`; on JAX trees of arrays, in a dict that the loop puts
+            new ones into.
     """
     from legroom.snapshots.run import current_run
 

@@ -104,7 +104,7 @@ def _snapshots(options: ChildOptions, script_folder: str | None) -> Iterator[Non
     after_import("numpy.random", seed_numpy)
     for framework in ("tensorflow", "torch"):
         after_import(framework, seed_shuffles)
-    for trains in ("keras", "torch"):
+    for trains in ("keras", "torch", "jax"):
         after_import(trains, keep)
     with listeners:
         yield

@@ -35,15 +35,18 @@ class KeptLoop:
     Args:
         run: The run that it belongs to.
         dataset: Anything that can be iterated over.
-        state: What the loop changes, by name.
+        state: What the loop changes, by name; read again whenever it is kept.
     """
 
-    def __init__(self, run: SnapshotRun, dataset: Any, state: Mapping[str, Any]) -> None:
+    def __init__(self, run: SnapshotRun, dataset: Any, state: dict[str, Any]) -> None:
         self._run = run
         self._dataset = dataset
-        self._state = dict(state)
+        self._state = state
         self._number = run.next_training()
-        self._loop = run.loop_of(self._number, list(self._state.values()))
+        parts = list(state.values())
+        if any(map(current().state.is_replaced, parts)):
+            parts = [state]  # which the loop puts new ones into
+        self._loop = run.loop_of(self._number, parts)
         self._source: Batches | None = None
         self._parts = {
             "the data": data_fingerprint(dataset),
@@ -169,8 +172,8 @@ class KeptLoop:
         values = kept.values
         if values["training"] == self._run.restored != self._number:
             return  # a later pass, put in place by the one before this
-        for name, part in self._state.items():
-            _put(part, values["state"][name], kept.arrays, self._state)
+        for name, part in list(self._state.items()):
+            self._state[name] = _put(part, values["state"][name], kept.arrays, self._state)
         current().state.set_seeds(values["seeds"], kept.arrays)
         set_randomness(values["randomness"], kept.arrays)
         self._run.restored = values["training"] if values["done"] is None else None
@@ -230,7 +233,8 @@ def _put(part: Any, kept: Any, arrays: list[Any], state: Mapping[str, Any]) -> A
     if "variables" in kept:
         _put_variables(part, kept["variables"], arrays, state)
     elif "own" in kept:
-        current().state.put(part, decode(kept["own"], arrays))
+        made = current().state.put(part, decode(kept["own"], arrays))
+        return part if made is None else made
     elif "parts" in kept:
         entries = enumerate(part) if isinstance(part, (list, tuple)) else list(part.items())
         known = dict(enumerate(kept["parts"])) if isinstance(kept["parts"], list) else kept["parts"]
@@ -277,7 +281,9 @@ def _build_optimizers(model: Any) -> None:
 
 
 def as_state(state: Any) -> dict[str, Any]:
-    """A state by name, however it was given."""
+    """A state by name, however it was given; a dict stays the loop's own."""
+    if type(state) is dict and all(isinstance(name, str) for name in state):
+        return state
     if isinstance(state, Mapping):
         return {str(name): part for name, part in state.items()}
     if isinstance(state, Iterable) and isinstance(state, (list, tuple)):

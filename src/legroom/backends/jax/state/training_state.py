@@ -1,28 +1,31 @@
 """All that a training on JAX changes, read and written.
 
 While a model trains, Keras has taken the values from its variables and hands them from step to
-step: they are put back before anything is read.
+step: they are put back before anything is read. A loop by hand says itself what it changes (see
+`trees`), and needs no Keras.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
+from legroom.backends.jax.state.trees import is_replaced, put, take
 from legroom.backends.keras.state import host_copies
-from legroom.backends.keras.state.training_variables import global_seed_variable
-from legroom.backends.keras.state.training_variables import training_variables as found_through
 
-__all__ = ["HostCopies", "parts_of", "put", "random_ops_in", "seeds", "set_seeds", "state_bytes",
-           "take", "training_variables", "write_variables"]  # fmt: skip
+__all__ = ["HostCopies", "is_replaced", "parts_of", "put", "random_ops_in", "seeds",
+           "set_seeds", "state_bytes", "take", "training_variables", "write_variables"]  # fmt: skip
 
 
 def training_variables(model: Any, graphs: Iterable[Any] = ()) -> list[tuple[str, Any]]:
     """The variables of a training in an order that another process finds too."""
+    from legroom.backends.keras.state.training_variables import training_variables as found_through
+
     model.jax_state_sync()
     return [(group, v) for group, v in found_through(model, _itself) if v._value is not None]
 
@@ -64,7 +67,7 @@ def _dtype(variable: Any) -> str:
 
 def seeds(arrays: list[Any]) -> dict[str, Any]:
     """Where Keras's own generator is: JAX itself has none."""
-    variable = global_seed_variable()
+    variable = _keras_seed()
     if variable is None or variable._value is None:
         return {}
     arrays.append(_value(variable))
@@ -73,23 +76,23 @@ def seeds(arrays: list[Any]) -> dict[str, Any]:
 
 def set_seeds(taken: dict[str, Any], arrays: list[Any]) -> None:
     """Put the random numbers back where they were."""
-    variable = global_seed_variable()
+    variable = _keras_seed()
     if "keras" in taken and variable is not None:
         variable.assign(np.array(arrays[taken["keras"]]))
+
+
+def _keras_seed() -> Any:
+    """The state of Keras's own generator, where Keras is used."""
+    if not hasattr(sys.modules.get("keras"), "Model"):
+        return None
+    from legroom.backends.keras.state.training_variables import global_seed_variable
+
+    return global_seed_variable()
 
 
 def parts_of(model: Any) -> dict[str, Any]:
     """What a model holds that has state of its own beside variables: on JAX nothing has."""
     return {}
-
-
-def take(part: Any) -> Any:
-    """What a part of a training is now; JAX has no say in any."""
-    return None
-
-
-def put(part: Any, kept: Any) -> None:
-    """Put back what `take` has taken."""
 
 
 def random_ops_in(graph: Any) -> list[str]:

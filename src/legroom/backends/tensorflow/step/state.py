@@ -25,6 +25,7 @@ from legroom.backends.keras.state.training_variables import training_variables a
 __all__ = [
     "HostCopies",
     "global_seed",
+    "is_replaced",
     "parts_of",
     "put",
     "random_ops_in",
@@ -78,6 +79,11 @@ def take(part: Any) -> Any:
 
 def put(part: Any, kept: Any) -> None:
     """Put back what `take` has taken."""
+
+
+def is_replaced(part: Any) -> bool:
+    """Whether a loop puts something new in the place of a part: variables are written to."""
+    return False
 
 
 def state_bytes(variables: Iterable[tuple[str, Any]]) -> int:

@@ -18,8 +18,8 @@ from legroom.backends.keras.state import host_copies
 from legroom.backends.torch.state.arrays import as_array, as_tensor, dtype_name
 from legroom.backends.torch.state.state_dicts import put, take
 
-__all__ = ["HostCopies", "own_tensors", "parts_of", "put", "random_ops_in", "seeds", "set_seeds",
-           "state_bytes", "take", "training_variables", "write_variables"]  # fmt: skip
+__all__ = ["HostCopies", "is_replaced", "own_tensors", "parts_of", "put", "random_ops_in", "seeds",
+           "set_seeds", "state_bytes", "take", "training_variables", "write_variables"]  # fmt: skip
 
 
 def training_variables(model: Any, graphs: Iterable[Any] = ()) -> list[tuple[str, Any]]:
@@ -138,6 +138,11 @@ def _keras_seed() -> Any:
 
     variable = global_seed_variable()
     return None if variable is None else _tensor(variable)
+
+
+def is_replaced(part: Any) -> bool:
+    """Whether a loop puts something new in the place of a part: tensors are written to."""
+    return False
 
 
 def random_ops_in(graph: Any) -> list[str]:
