@@ -283,6 +283,24 @@ def test_arguments_of_all_kinds():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+def test_a_first_batch_that_shows_nothing():
+    @jax.jit
+    def step(weights, x, y):
+        gradients = jax.grad(mean)(weights, x, y, None)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    x, y = BATCHES[0]
+    guarded, plain, sliced = legroom.step(slice_size=2)(step), net(), net()
+    events = []
+    with listening(events.append):
+        for samples in (1, 3, 11):
+            plain = step(plain, x[:samples], y[:samples])
+            sliced = guarded(sliced, x[:samples], y[:samples])
+    assert any(e.name == "plan" and e.data["batch_size"] == 11 for e in events)
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(sliced), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def test_a_state_whose_shapes_change_is_another_step():
     @jax.jit
     def step(weight, x):

@@ -20,9 +20,10 @@ from legroom.backends.jax.functions.parts import Parts, Ways
 from legroom.backends.jax.slices.thinned import MOST, thinned
 from legroom.backends.jax.step.program import Program
 
-__all__ = ["few_of", "ways_of"]
+__all__ = ["ENOUGH", "few_of", "ways_of"]
 
-_FEW = 5
+# With so many, slices of a trial have two samples and more.
+ENOUGH = 5
 # Of the largest entry, what the order of additions may change.
 _NEAR, _NEAR_HALVES = 2e-4, 3e-2
 _WAYS: dict[str, Callable[..., Any]] = {
@@ -41,7 +42,7 @@ def few_of(samples: int) -> tuple[int, int]:
     """
     if samples < 2:
         raise Uncut("its batch is a single sample")
-    few = min(_FEW, samples)
+    few = min(ENOUGH, samples)
     return few - few // 2, few // 2
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from legroom.backends.jax.device import errors
 from legroom.backends.jax.device.pool import default_pool
 from legroom.backends.jax.functions.call import Call, Layout, is_array, layouts_of
-from legroom.backends.jax.functions.comparison import few_of, ways_of
+from legroom.backends.jax.functions.comparison import ENOUGH, few_of, ways_of
 from legroom.backends.jax.functions.cut import Cut, Uncut, cut_of, refuse_other_course
 from legroom.backends.jax.functions.flat import Flat, Place, flattened
 from legroom.backends.jax.functions.parts import Parts, Ways, added, beginning, summed_dtype
@@ -70,14 +70,13 @@ class FunctionStep:
         for layout in layouts_of(call, traced):
             samples = layout.samples(call)
             assert samples is not None
-            other = few if (few := sum(few_of(samples))) != samples else samples + 1
+            other = _other_than(samples)
             try:
                 traced_otherwise = layout.with_samples(call, other).of(self._function.trace)
             except Exception as error:  # of the user's code, which was not made for such a batch
                 failure = failure or error
             else:
                 self._traces = {samples: traced, other: traced_otherwise}
-                self._other = other
                 return layout
         assert failure is not None
         raise Uncut(f"it does not run on another number of samples: {in_a_line(failure)}")
@@ -262,12 +261,15 @@ class FunctionStep:
     # What the guard asks.
 
     def rules(self, call: Call) -> Rules:
-        """Whether it may be sliced; found out on the first call."""
+        """Whether it may be sliced; found out on the first batch that shows it."""
         if self._rules is None:
             try:
                 self._rules = self._find_rules(call)
             except Uncut as refusal:
-                self._rules = Rules(refusal=str(refusal))
+                rules = Rules(refusal=str(refusal))
+                if (self.samples(call) or 0) < ENOUGH:
+                    return rules  # of this batch: a larger one may be cut
+                self._rules = rules
         return self._rules
 
     def _find_rules(self, call: Call) -> Rules:
@@ -277,7 +279,7 @@ class FunctionStep:
         sizes = few_of(samples)
         few = sum(sizes)
         weights = self._layout.weights
-        cut = cut_of(self._flat(call, samples), self._flat(call, self._other), weights)
+        cut = cut_of(self._flat(call, samples), self._flat(call, _other_than(samples)), weights)
         self._cut = cut
         try:
             self._ways = ways_of(
@@ -382,6 +384,11 @@ class FunctionStep:
         """Free what a failed step left behind."""
         gc.collect()
         self.pool.forget_cached()
+
+
+def _other_than(samples: int) -> int:
+    """Another number of samples to trace a step for: one that it is compared with, if it can be."""
+    return ENOUGH if samples > ENOUGH else samples + 1
 
 
 def _refuse_effects(call: Call, traced: Any) -> None:
