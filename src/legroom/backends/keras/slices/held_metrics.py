@@ -19,7 +19,8 @@ from legroom.backends import patches
 from legroom.backends.keras.models.masks import mask_of, put_mask
 from legroom.backends.parts import METRIC
 
-__all__ = ["Held", "Results", "combine", "holding", "noting_results", "update_held"]
+__all__ = ["Held", "Results", "combine", "holding", "noting_results", "results_among",
+           "update_held"]  # fmt: skip
 
 # By a tensor's identity: which metric's result it is, as an index, and the tensor, which must live
 # as long as its identity is asked for.
@@ -79,6 +80,19 @@ def noting_results(metrics: Sequence[Any]) -> Iterator[Results]:
             noted = noting(index, metric.result)
             stack.enter_context(patches.shadowed(metric, METRIC, "result", noted))
         yield results
+
+
+def results_among(leaves: Sequence[Any], results: Results) -> set[int]:
+    """Which of a step's outputs are metrics' results, by number.
+
+    An older Keras hands on Python's numbers in their place, where it can.
+    """
+    found = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
+    if any(type(leaf) is float for leaf in leaves):
+        known = (value for _, value in results.values() if hasattr(value, "numpy"))
+        numbers = {float(value) for value in known if not ops.shape(value)}
+        found |= {i for i, leaf in enumerate(leaves) if type(leaf) is float and leaf in numbers}
+    return found
 
 
 def update_held(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import tree
 
 from legroom.backends import patches
-from legroom.backends.keras.slices.held_metrics import holding, noting_results
+from legroom.backends.keras.slices.held_metrics import holding, noting_results, results_among
 from legroom.backends.keras.slices.loss_scale import Scale, scaling
 from legroom.backends.keras.slices.own_draws import own_draws
 from legroom.backends.keras.slices.rules import Rules
@@ -122,7 +122,7 @@ def observe(
                         run.goes_on = since.end() or run.goes_on
                 run.rows.append(rows)
                 leaves = tree.flatten(outputs)
-                run.results = {i for i, leaf in enumerate(leaves) if id(leaf) in results}
+                run.results = results_among(leaves, results)
                 run.held.append([[to_array(x) for x in tree.flatten(call)] for call in held.calls])
                 run.outputs.append([to_array(leaf) for leaf in leaves])
                 run.gradients.append(gradients)
