@@ -28,7 +28,7 @@ def is_oom(error: BaseException) -> bool:
     seen: set[int] = set()
     while current is not None and id(current) not in seen:
         if isinstance(current, LegroomError):
-            return False  # what is ours is said on purpose, whatever was behind it
+            return False  # legroom's own errors say what they mean, whatever caused them
         if isinstance(current, MemoryError):
             return True
         # JAX's own class is a RuntimeError; where it makes a constant, it raises the other one.

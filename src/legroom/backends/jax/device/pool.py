@@ -83,7 +83,7 @@ class Pool:
         return None
 
     def reset_peak(self) -> None:
-        """Start counting the peak anew."""
+        """Reset the peak."""
 
     def read_device(self) -> DeviceReading:
         """All that can be read of it."""
@@ -180,13 +180,13 @@ class GpuPool(Pool):
     def peak_bytes(self) -> int | None:
         """The most bytes in use, where that was after the last reset.
 
-        XLA's own count never begins anew.
+        XLA itself never resets it.
         """
         peak = self._figure("peak_bytes_in_use")
         return None if peak is None or peak <= self._peak_before else peak
 
     def reset_peak(self) -> None:
-        """Start counting the peak anew."""
+        """Reset the peak."""
         self._peak_before = self._figure("peak_bytes_in_use") or 0
 
     def read_device(self) -> DeviceReading:
@@ -200,7 +200,7 @@ class GpuPool(Pool):
         )
 
     def set_limit(self, limit: int) -> None:
-        """XLA's allocator has its size from its start on."""
+        """Too late: XLA's allocator keeps the size that it starts with."""
         raise BadBudgetError(
             "legroom.limit comes too late: JAX has taken its share of the GPU. Call it before "
             "keras or jax is imported, or use legroom run --memory."

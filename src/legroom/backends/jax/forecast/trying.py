@@ -1,7 +1,7 @@
 """Real steps of a program, run to see whether they fit.
 
 They are run on zeros, beside the model, so that nothing about it changes. On a CPU nobody counts
-what XLA's kernels take: the peak of the whole process tells, which Linux can begin anew. On a GPU
+what XLA's kernels take: the peak of the whole process tells, which Linux can reset. On a GPU
 the rest of the memory is held meanwhile, and the model's own values wait in main memory; that is
 not verified on one yet.
 """
@@ -82,7 +82,7 @@ def _run(kind: str, step: StepProgram) -> int:
 
 
 def _begin_peak() -> bool:
-    """Have the peak of this process begin anew; only Linux can do that."""
+    """Reset the peak of this process; only Linux can do that."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")

@@ -1,6 +1,6 @@
 """What a step is called with: the batch, what is trained, and what chooses the step.
 
-A step in JAX is given all that it works on and returns what came of it. So what it returns anew
+A step in JAX is given all that it works on, and returns new values. So what it also returns
 (weights, the optimizer's state) is what is trained, and arrays of one length among the rest are the
 batch.
 """
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.tree_util import default_registry
 
-from legroom.backends.jax.functions.cut import Uncut
+from legroom.backends.keras.slices.rules import Refused
 
 __all__ = ["Call", "Layout", "is_array", "layouts_of"]
 
@@ -78,7 +78,7 @@ def layouts_of(call: Call, traced: Any) -> Iterator[Layout]:
     """What the leaves of a call may be: the likeliest first.
 
     Raises:
-        Uncut: If it has no batch.
+        Refused: If it has no batch.
     """
     dynamic = _dynamic(call, traced)
     leaves = [call.leaves[number] for number in dynamic]
@@ -96,7 +96,7 @@ def layouts_of(call: Call, traced: Any) -> Iterator[Layout]:
         if n is not None and not s and not _is_key(x)
     )  # fmt: skip
     if not counted:
-        raise Uncut("none of its arguments is a batch: it returns all of them, as what it trains")
+        raise Refused("none of its arguments is a batch: it returns all of them, as what it trains")
     samples = max(counted, key=lambda n: counted[n])
     infos = jax.tree.leaves(traced.args_info)
     donated = [k for k, info in enumerate(infos) if info.donated]
@@ -122,7 +122,7 @@ class _Returned:
             self._note(child)
 
     def which(self, node: Any) -> list[bool]:
-        """For each leaf of an argument whether it is a part of what is returned anew."""
+        """For each leaf of an argument whether it is also returned."""
         leaves = jax.tree.leaves(node)
         if _signature(node) in self._parts:
             return [True] * len(leaves)
@@ -152,7 +152,7 @@ def _dynamic(call: Call, traced: Any) -> list[int]:
         if arrays.count(False) != lacking:
             kept = [good and not _is_number(x) for good, x in zip(arrays, call.args, strict=True)]
         if kept.count(True) != len(infos):
-            raise Uncut("which of its arguments are static is not known. Pass them by name")
+            raise Refused("which of its arguments are static is not known. Pass them by name")
     else:
         kept = [True] * len(call.args)
     wanted: list[bool] = []
@@ -162,7 +162,7 @@ def _dynamic(call: Call, traced: Any) -> list[int]:
         wanted += [name in named] * len(jax.tree.leaves(call.kwargs[name]))
     found = [number for number, keep in enumerate(wanted) if keep]
     if len(found) != len(jax.tree.leaves(traced.args_info)):
-        raise Uncut("which of its arguments are static is not known. Pass them by name")
+        raise Refused("which of its arguments are static is not known. Pass them by name")
     return found
 
 

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from legroom.backends.jax.device.pool import Pool
-from legroom.backends.jax.functions.cut import Cut, Uncut
+from legroom.backends.jax.functions.cut import Cut
 from legroom.backends.jax.functions.parts import Parts, Ways
+from legroom.backends.jax.slices.halves import as_float
 from legroom.backends.jax.slices.thinned import MOST, thinned
 from legroom.backends.jax.step.program import Program
+from legroom.backends.keras.slices.rules import Refused
 
 __all__ = ["ENOUGH", "few_of", "ways_of"]
 
@@ -38,10 +40,10 @@ def few_of(samples: int) -> tuple[int, int]:
     """The samples of the two slices that a batch is tried with.
 
     Raises:
-        Uncut: If there are no two samples.
+        Refused: If there are no two samples.
     """
     if samples < 2:
-        raise Uncut("its batch is a single sample")
+        raise Refused("its batch is a single sample")
     few = min(ENOUGH, samples)
     return few - few // 2, few // 2
 
@@ -68,7 +70,7 @@ def ways_of(
         halves: Whether it computes in half precision.
 
     Raises:
-        Uncut: If what slices give does not make up the whole batch's.
+        Refused: If what slices give does not make up the whole batch's.
     """
     few = sum(sizes)
     spans = [(0, few), (0, sizes[0]), (sizes[0], few)]
@@ -93,7 +95,7 @@ def ways_of(
     sums = trial.ways(whole[0], [x[0] for x in slices], cut.scaled, cut.coupled)
     for one, *pieces in zip(whole[1], *(x[1] for x in slices), strict=True):
         if not cut.coupled and not trial.is_joined(one, pieces):
-            raise Uncut("what it returns for each sample depends on the others")
+            raise Refused("what it returns for each sample depends on the others")
     return Ways(count_ways, sums)
 
 
@@ -106,11 +108,7 @@ def _tried(
 
 
 def _told(value: Any) -> Any:
-    return _as_float(thinned(value)) if value.size > MOST else _as_float(value)
-
-
-def _as_float(value: Any) -> Any:
-    return value.astype(jnp.float32) if str(value.dtype) in ("float16", "bfloat16") else value
+    return as_float(thinned(value))
 
 
 def _moved(leaf: Any, number: int) -> Any:
@@ -152,9 +150,9 @@ class _Trial:
             elif fitting:
                 found.append(fitting[0])
             elif not np.isfinite(one).any():
-                raise Uncut("it computes no numbers here (NaN), so slices can't be compared")
+                raise Refused("it computes no numbers here (NaN), so slices can't be compared")
             else:
-                raise Uncut("slices do not make up what it does with the whole batch")
+                raise Refused("slices do not make up what it does with the whole batch")
         return found
 
     def is_joined(self, whole: Any, parts: Sequence[Any]) -> bool:

@@ -20,15 +20,12 @@ from typing import Any
 import jax.extend.core as jex
 
 from legroom.backends.jax.functions.flat import Flat, Place
+from legroom.backends.keras.slices.rules import Refused
 
-__all__ = ["Cut", "Uncut", "cut_of", "refuse_other_course"]
+__all__ = ["Cut", "cut_of", "refuse_other_course"]
 
 _SCOPE = re.compile(r"[A-Za-z_]\w*(?![\w(])")
 _NO_SCOPES = frozenset(("step", "while", "cond", "body", "scan", "closed_call", "checkpoint"))
-
-
-class Uncut(Exception):
-    """A step can't be cut; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +60,7 @@ def cut_of(flat: Flat, other: Flat, fixed: Collection[int]) -> Cut:
         fixed: Which of its inputs are weights and their like: what depends on them is no count.
 
     Raises:
-        Uncut: If it can't be.
+        Refused: If it can't be.
     """
     return _Cutting(flat, other, fixed).cut()
 
@@ -177,7 +174,7 @@ def refuse_other_course(flat: Flat, other: Flat) -> None:
     """Refuse a step that does something else for another number of samples."""
     courses = [[x.primitive.name for x in each.operations] for each in (flat, other)]
     if courses[0] != courses[1]:
-        raise Uncut("it does something else for another number of samples")
+        raise Refused("it does something else for another number of samples")
 
 
 def _axes_of_samples(flat: Flat, other: Flat) -> dict[Any, int]:
@@ -190,7 +187,7 @@ def _axes_of_samples(flat: Flat, other: Flat) -> dict[Any, int]:
     for one, another in pairs:
         shapes = one.aval.shape, another.aval.shape
         if len(shapes[0]) != len(shapes[1]) or one.aval.dtype != another.aval.dtype:
-            raise Uncut("it makes something else of another number of samples")
+            raise Refused("it makes something else of another number of samples")
         differing = [k for k, (m, n) in enumerate(zip(*shapes, strict=True)) if m != n]
         if differing:
             axes[one] = differing[0]

@@ -21,22 +21,22 @@ from legroom.backends.jax.device import errors
 from legroom.backends.jax.device.pool import default_pool
 from legroom.backends.jax.functions.call import Call, Layout, is_array, layouts_of
 from legroom.backends.jax.functions.comparison import ENOUGH, few_of, ways_of
-from legroom.backends.jax.functions.cut import Cut, Uncut, cut_of, refuse_other_course
+from legroom.backends.jax.functions.cut import Cut, cut_of, refuse_other_course
 from legroom.backends.jax.functions.flat import Flat, Place, flattened
-from legroom.backends.jax.functions.parts import Parts, Ways, added, beginning, summed_dtype
+from legroom.backends.jax.functions.parts import Parts, Ways, added, beginning
+from legroom.backends.jax.slices.halves import is_half, summed_dtype
+from legroom.backends.jax.step.answers import Answers
 from legroom.backends.jax.step.needs import SlicedNeeds
 from legroom.backends.jax.step.program import Program
-from legroom.backends.keras.slices.rules import Rules
+from legroom.backends.keras.slices.rules import Refused, Rules
 from legroom.backends.steps import Needs
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.traces import LayerCost
 
 __all__ = ["FunctionStep"]
 
-_HALVES = ("float16", "bfloat16")
 
-
-class FunctionStep:
+class FunctionStep(Answers):
     """A function compiled by `jax.jit`.
 
     Args:
@@ -44,7 +44,7 @@ class FunctionStep:
         call: A first call of it.
 
     Raises:
-        Uncut: If it has no batch, or does more than to return something.
+        Refused: If it has no batch, or does more than to return something.
     """
 
     def __init__(self, function: Any, call: Call) -> None:
@@ -79,7 +79,7 @@ class FunctionStep:
                 self._traces = {samples: traced, other: traced_otherwise}
                 return layout
         assert failure is not None
-        raise Uncut(f"it does not run on another number of samples: {in_a_line(failure)}")
+        raise Refused(f"it does not run on another number of samples: {in_a_line(failure)}")
 
     @property
     def dynamic(self) -> Sequence[int]:
@@ -110,7 +110,7 @@ class FunctionStep:
         else:
             try:
                 outputs = self._run_slices(call, samples, slice_size)
-            except Uncut as refusal:  # this size of slices would do something else
+            except Refused as refusal:  # this size of slices would do something else
                 outputs = self._run_whole(call, samples)
                 say_left_out("a batch runs whole, because it can't be sliced", str(refusal))
         self.done.append(outputs)
@@ -249,7 +249,7 @@ class FunctionStep:
             try:
                 self._flat(call, 1)
                 self._smallest = 1
-            except Uncut:
+            except Refused:
                 self._smallest = 2
         return self._smallest
 
@@ -265,7 +265,7 @@ class FunctionStep:
         if self._rules is None:
             try:
                 self._rules = self._find_rules(call)
-            except Uncut as refusal:
+            except Refused as refusal:
                 rules = Rules(refusal=str(refusal))
                 if (self.samples(call) or 0) < ENOUGH:
                     return rules  # of this batch: a larger one may be cut
@@ -275,7 +275,7 @@ class FunctionStep:
     def _find_rules(self, call: Call) -> Rules:
         samples = self.samples(call)
         if samples is None:
-            raise Uncut("its arguments do not share a first axis of samples")
+            raise Refused("its arguments do not share a first axis of samples")
         sizes = few_of(samples)
         few = sum(sizes)
         weights = self._layout.weights
@@ -289,7 +289,7 @@ class FunctionStep:
         except Exception as error:
             if not errors.is_oom(error):
                 raise
-            raise Uncut(f"{few} samples were too much for a comparison") from None
+            raise Refused(f"{few} samples were too much for a comparison") from None
         finally:
             gc.collect()
             self.pool.forget_cached()
@@ -314,7 +314,7 @@ class FunctionStep:
             spans = _spans(samples, size, self._least(call))
             stop = max(stop - start for start, stop in spans)
             program = self._slice(call, stop, "give")
-        except Uncut:  # slices of this size would do something else
+        except Refused:  # slices of this size would do something else
             return None
         counts = self._totals(self._cut.counts, call, samples)
         sums = self._totals(self._cut.sums, call, samples)
@@ -327,14 +327,6 @@ class FunctionStep:
         avals = [self._flat(call, samples).at(place).aval for place in places]
         return [jax.ShapeDtypeStruct(x.shape, summed_dtype(x.dtype)) for x in avals]
 
-    def usable(self, *, planned: bool) -> float:
-        """The share of what is free that a size above those that were seen may need."""
-        return 1.0
-
-    def tensors(self, samples: int) -> Sequence[tuple[str, int]]:
-        """The largest tensors of a slice: not known."""
-        return ()
-
     def layer_costs(self, call: Call) -> tuple[Sequence[LayerCost], bool]:
         """What layers keep for their gradients: a function shows no layers."""
         return (), False
@@ -342,48 +334,10 @@ class FunctionStep:
     def recompute(self, blocks: Sequence[Sequence[str]]) -> None:
         """There are no layers."""
 
-    def put_in_order(self, samples: int) -> None:
-        """XLA has an order of its own."""
-
-    @property
-    def lean_saves(self) -> int:
-        """Whole batches take what they take without legroom."""
-        return 0
-
-    @property
-    def unborn_bytes(self) -> int:
-        """All state is there before the first step."""
-        return 0
-
-    def go_lean(self, lean: bool = True) -> None:
-        """Whole batches take what they take without legroom."""
-
-    def is_oom(self, error: BaseException) -> bool:
-        """Whether an error means that memory ran out."""
-        return errors.is_oom(error)
-
-    def is_about_data(self, error: BaseException) -> bool:
-        """Whether JAX raises such errors for what is in a batch: it does not look."""
-        return False
-
-    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
-        """Where it ran out, and how many bytes were asked for."""
-        return None, errors.needed_bytes(error)
-
-    @property
-    def oom_seconds(self) -> float:
-        """What running out costs, about."""
-        return self.pool.oom_seconds
-
     @property
     def broken_by_oom(self) -> bool:
         """Whether what the step was given is gone: then it can't be run again."""
         return self._lost
-
-    def recover(self) -> None:
-        """Free what a failed step left behind."""
-        gc.collect()
-        self.pool.forget_cached()
 
 
 def _other_than(samples: int) -> int:
@@ -393,18 +347,18 @@ def _other_than(samples: int) -> int:
 
 def _refuse_effects(call: Call, traced: Any) -> None:
     if traced.jaxpr.effects:
-        raise Uncut("it prints or calls Python while it runs (jax.debug, callbacks)")
+        raise Refused("it prints or calls Python while it runs (jax.debug, callbacks)")
     if len(traced.jaxpr.jaxpr.invars) != len(jax.tree.leaves(traced.args_info)):
-        raise Uncut("this JAX gives it more than its arguments")
+        raise Refused("this JAX gives it more than its arguments")
     if any(isinstance(x, jax.Array) and len(x.devices()) > 1 for x in call.leaves):
-        raise Uncut("its arrays lie on several devices")
+        raise Refused("its arrays lie on several devices")
     if not any(is_array(x) for x in call.leaves):
-        raise Uncut("none of its arguments is an array")
+        raise Refused("none of its arguments is an array")
 
 
 def _computes_in_halves(flat: Flat) -> bool:
     made = (x.aval for operation in flat.operations for x in operation.outvars)
-    return any(str(getattr(aval, "dtype", "")) in _HALVES for aval in made)
+    return any(is_half(getattr(aval, "dtype", "")) for aval in made)
 
 
 def _all_added(ways: Sequence[str], totals: Any, values: Any, share: Any) -> list[Any]:

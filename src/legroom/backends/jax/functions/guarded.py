@@ -15,8 +15,8 @@ from legroom.backends import patches
 from legroom.backends.careful import Careful, is_users_own
 from legroom.backends.jax.device.caps import cap_loop
 from legroom.backends.jax.functions.call import Call, is_array
-from legroom.backends.jax.functions.cut import Uncut
 from legroom.backends.jax.functions.function_step import FunctionStep
+from legroom.backends.keras.slices.rules import Refused
 from legroom.backends.stand_in import StandIn
 from legroom.core.aside import in_a_line, say_left_out
 from legroom.core.errors import LegroomError
@@ -92,7 +92,7 @@ class GuardedFunction(StandIn):
         try:
             step = FunctionStep(self._function, call)
         except Exception as error:
-            if isinstance(error, Uncut):
+            if isinstance(error, Refused):
                 _say_plain(self._function, str(error))
             elif not is_users_own(error):  # theirs is raised again when it runs
                 self._say_unguarded(error)

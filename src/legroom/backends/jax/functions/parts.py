@@ -11,11 +11,10 @@ import jax.numpy as jnp
 
 from legroom.backends.jax.functions.cut import Cut
 from legroom.backends.jax.functions.flat import Flat
+from legroom.backends.jax.slices.halves import summed_dtype
 from legroom.backends.jax.slices.row_keys import draws_by_entry, later_bits, later_keys
 
-__all__ = ["Parts", "Ways", "added", "beginning", "summed_dtype"]
-
-_HALVES = ("float16", "bfloat16")
+__all__ = ["Parts", "Ways", "added", "beginning"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +133,3 @@ def added(way: str, total: Any, value: Any, share: Any) -> Any:
     if way == "sum":
         return total + value
     return (jnp.maximum if way == "max" else jnp.minimum)(total, value)
-
-
-def summed_dtype(dtype: Any) -> Any:
-    """What values of a type are added up in."""
-    return jnp.float32 if str(dtype) in _HALVES else dtype

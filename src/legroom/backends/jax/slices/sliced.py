@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from keras import StatelessScope
 
 from legroom.backends.jax.device.pool import Pool
+from legroom.backends.jax.slices.halves import summed_dtype
 from legroom.backends.jax.slices.slice_run import Shown, SliceStep, with_arrays
 from legroom.backends.jax.step import batch
 from legroom.backends.jax.step.layout import laid_out
@@ -24,8 +25,6 @@ from legroom.backends.keras.slices.held_metrics import combine, update_held
 from legroom.backends.keras.slices.rules import Rules
 
 __all__ = ["Sliced"]
-
-_HALVES = ("float16", "bfloat16")
 
 
 class Sliced:
@@ -203,6 +202,5 @@ class Sliced:
 
 
 def _sum_like(weight: Any) -> Any:
-    """The shape of a sum of gradients: in half precision it would lose what is small."""
-    kind = weight.dtype if str(weight.dtype) not in _HALVES else jnp.float32
-    return jax.ShapeDtypeStruct(weight.shape, kind)
+    """The shape of a sum of gradients."""
+    return jax.ShapeDtypeStruct(weight.shape, summed_dtype(weight.dtype))

@@ -20,6 +20,7 @@ import numpy as np
 from legroom.backends.jax.device.errors import is_oom
 from legroom.backends.jax.device.pool import Pool
 from legroom.backends.jax.slices.draws import draws_of
+from legroom.backends.jax.slices.halves import as_float
 from legroom.backends.jax.slices.slice_run import Shown, SliceStep, with_arrays
 from legroom.backends.jax.slices.thinned import thinned
 from legroom.backends.jax.step import batch
@@ -300,8 +301,7 @@ def _unlike(data: Any, samples: int, few: int) -> list[int]:
 def _as_array(value: Any) -> Any:
     """What an array holds, as NumPy has it; other things as they are."""
     if isinstance(value, (jax.Array, np.ndarray)):
-        half = str(value.dtype) in ("float16", "bfloat16")
-        return np.asarray(value.astype(jnp.float32) if half else value)
+        return np.asarray(as_float(value))
     if value is None or isinstance(value, (str, bytes)):
         return value
     return np.array(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from legroom.backends.jax.slices.slice_run import SliceStep
 from legroom.backends.jax.slices.sliced import Sliced
 from legroom.backends.jax.slices.trial import Trial
 from legroom.backends.jax.step import batch
+from legroom.backends.jax.step.answers import Answers
 from legroom.backends.jax.step.layout import laid_out, layouts_of
 from legroom.backends.jax.step.needs import SlicedNeeds
 from legroom.backends.jax.step.program import Program
@@ -38,7 +38,7 @@ from legroom.core.traces import LayerCost
 __all__ = ["Step"]
 
 
-class Step:
+class Step(Answers):
     """A training, test or predict step of a Keras model.
 
     Args:
@@ -196,14 +196,6 @@ class Step:
 
         return SlicedNeeds(samples, whole, sliced)
 
-    def usable(self, *, planned: bool) -> float:
-        """The share of what is free that a size above those that were seen may need."""
-        return 1.0
-
-    def tensors(self, samples: int) -> Sequence[tuple[str, int]]:
-        """The largest tensors of a slice: not known."""
-        return ()
-
     def layer_costs(self, data: Any) -> tuple[Sequence[LayerCost], bool]:
         """What layers keep for their gradients, in order, and whether neighbours form blocks."""
         samples = batch.batch_size(data)
@@ -220,47 +212,9 @@ class Step:
         recompute_blocks(self._model, blocks)
         self._make_programs()
 
-    def put_in_order(self, samples: int) -> None:
-        """XLA has an order of its own."""
-
-    @property
-    def lean_saves(self) -> int:
-        """Whole batches take what plain Keras takes."""
-        return 0
-
-    @property
-    def unborn_bytes(self) -> int:
-        """Optimizers on JAX have all their state before the first step."""
-        return 0
-
-    def go_lean(self, lean: bool = True) -> None:
-        """Whole batches take what plain Keras takes."""
-
-    def is_oom(self, error: BaseException) -> bool:
-        """Whether an error means that memory ran out."""
-        return errors.is_oom(error)
-
-    def is_about_data(self, error: BaseException) -> bool:
-        """Whether JAX raises such errors for what is in a batch: it does not look."""
-        return False
-
-    def describe(self, error: BaseException) -> tuple[str | None, int | None]:
-        """Where it ran out, and how many bytes were asked for."""
-        return None, errors.needed_bytes(error)
-
-    @property
-    def oom_seconds(self) -> float:
-        """What running out costs, about."""
-        return self.pool.oom_seconds
-
     @property
     def broken_by_oom(self) -> bool:
         """Whether what the step was given is gone: then it can't be run again."""
         return self._state is not None and any(
             isinstance(x, jax.Array) and x.is_deleted() for part in self._state for x in part
         )
-
-    def recover(self) -> None:
-        """Free what a failed step left behind."""
-        gc.collect()
-        self.pool.forget_cached()
